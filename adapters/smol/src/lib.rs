@@ -1,0 +1,1 @@
+//! Placeholder page until the crate lands in the next commits.

@@ -1,0 +1,5 @@
+//! Running a handler over a subscription.
+
+mod drain;
+
+pub use drain::Drain;

@@ -1,0 +1,289 @@
+//! The contract of an executor: the ordering semantics as a state machine.
+
+mod turn;
+
+pub use turn::{Scope, Turn, TurnId};
+
+use std::time::Instant;
+
+use crate::log::Chunk;
+use crate::types::{Budget, Claim, Offset, Progress};
+
+/// Decides which record may run now.
+///
+/// A sans-IO state machine: records and completions go in, turns and progress come out. It has no
+/// I/O, no futures, no clock and no lock of its own, so it can be driven by a model, a simulation
+/// or a callback of a C library; the consumer wraps it in one short lock. How turns are *run*
+/// (inside the caller's future, or spread over threads) is not its matter.
+///
+/// ```text
+///  assign ─> admit ─> next ──> Run(turn) ──> complete(id, verdict) ──> progress ─> committed
+///              ^        └────> Load ───┘                │
+///              └──────────── credit <───────────────────┘
+/// ```
+///
+/// # Ordering
+/// A turn is handed out only when every earlier record of its [`Scope`] is terminal, and never
+/// while another turn of the scope is open: across retries, revocations and returns.
+///
+/// # For implementors
+/// Each bullet is the name of a check in `procession-conformance`, `executor_suite!`:
+/// - `runs_one_group_in_order_and_never_two_turns_at_once`
+/// - `runs_groups_side_by_side`
+/// - `equal_keys_in_two_partitions_are_two_scopes`
+/// - `a_retry_waits_its_time_and_nothing_overtakes_it`
+/// - `a_back_off_delays_only_its_group`
+/// - `an_uncounted_retry_is_not_an_attempt`
+/// - `a_held_group_starts_no_turn_until_it_is_let_go`
+/// - `progress_never_passes_an_unfinished_record`, gaps included
+/// - `progress_is_none_until_something_new_is_finished`
+/// - `finished_records_are_not_run_again`: what `assign` was told is done
+/// - `stale_claims_are_ignored`: in `admit`, `committed`, `progress`, `revoke`
+/// - `a_drain_starts_nothing_and_reports_when_it_is_done`
+/// - `a_fence_forgets_the_claim_and_its_late_verdicts_change_nothing`
+/// - `a_returning_partition_waits_for_the_old_turn_of_each_group`
+/// - `a_stale_turn_id_is_ignored`: generational ids
+/// - `the_window_bounds_what_is_held`: records and bytes
+/// - `a_group_over_its_share_is_loaded_again_in_order`: where bodies may be dropped
+/// - `agrees_with_the_model`: random steps beside a naive model, the seed printed
+pub trait GroupExecutor: Send {
+    /// A partition is ours from `progress` on. Replaces any older claim of the partition, as
+    /// [`revoke`](Self::revoke) with [`Revoke::Fence`] would.
+    fn assign(&mut self, claim: Claim, progress: &Progress, now: Instant);
+
+    /// Records have come, ascending and from where the claim's reading stands, or one body that
+    /// [`Next::Load`] asked for (an offset that is waited for is never taken as new). Records of
+    /// a stale claim and finished ones are dropped.
+    fn admit(&mut self, claim: Claim, chunk: Chunk, now: Instant);
+
+    /// What to do now. Call it until it says [`Next::Idle`], or until there is no place to run.
+    fn next(&mut self, now: Instant) -> Next;
+
+    /// An open turn has ended. Unknown ids are ignored.
+    fn complete(&mut self, id: TurnId, verdict: Verdict, now: Instant) -> Completed;
+
+    /// Keeps a group from running, or lets it go (`None`). A running turn ends as it will.
+    fn hold(&mut self, scope: &Scope, how: Option<Hold>);
+
+    /// Gives a partition up. Returns how many turns of the claim are still open.
+    fn revoke(&mut self, claim: Claim, how: Revoke) -> usize;
+
+    /// A snapshot of what is finished, or `None` if that is no more than what was `committed`.
+    /// A drained claim answers until it is fenced.
+    fn progress(&mut self, claim: Claim) -> Option<Progress>;
+
+    /// This snapshot is durable.
+    fn committed(&mut self, claim: Claim, progress: &Progress);
+
+    /// A claim whose window has moved: how much it may have delivered *in total* since it was
+    /// assigned (finished records it skipped count as delivered). Totals only grow, so an old
+    /// answer that is applied late does no harm. `None` when nothing has moved.
+    fn credit(&mut self) -> Option<(Claim, Budget)>;
+
+    /// Why the group is where it is; `None` if nothing of it is here.
+    fn explain(&self, scope: &Scope) -> Option<Explain>;
+
+    /// Counts for gauges and for tests at rest. Cheap.
+    fn load(&self) -> Load;
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl<E: GroupExecutor + ?Sized> GroupExecutor for Box<E> {
+    fn assign(&mut self, claim: Claim, progress: &Progress, now: Instant) {
+        (**self).assign(claim, progress, now);
+    }
+    fn admit(&mut self, claim: Claim, chunk: Chunk, now: Instant) {
+        (**self).admit(claim, chunk, now);
+    }
+    fn next(&mut self, now: Instant) -> Next {
+        (**self).next(now)
+    }
+    fn complete(&mut self, id: TurnId, verdict: Verdict, now: Instant) -> Completed {
+        (**self).complete(id, verdict, now)
+    }
+    fn hold(&mut self, scope: &Scope, how: Option<Hold>) {
+        (**self).hold(scope, how);
+    }
+    fn revoke(&mut self, claim: Claim, how: Revoke) -> usize {
+        (**self).revoke(claim, how)
+    }
+    fn progress(&mut self, claim: Claim) -> Option<Progress> {
+        (**self).progress(claim)
+    }
+    fn committed(&mut self, claim: Claim, progress: &Progress) {
+        (**self).committed(claim, progress);
+    }
+    fn credit(&mut self) -> Option<(Claim, Budget)> {
+        (**self).credit()
+    }
+    fn explain(&self, scope: &Scope) -> Option<Explain> {
+        (**self).explain(scope)
+    }
+    fn load(&self) -> Load {
+        (**self).load()
+    }
+}
+
+/// What an executor wants done.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Next {
+    /// Run this turn and `complete` it.
+    Run(Turn),
+    /// This turn is the head of a parked or cascading group: move it, do not run it.
+    Divert(Turn),
+    /// Read this one record again and `admit` it: its body was dropped to save memory.
+    Load {
+        /// Under this claim.
+        claim: Claim,
+        /// The record's offset.
+        offset: Offset,
+    },
+    /// Commit this claim's progress now and say `committed`: the executor waits for it.
+    Commit(Claim),
+    /// Nothing to run before `until`, or before something else happens.
+    Idle {
+        /// When the first back-off ends.
+        until: Option<Instant>,
+    },
+}
+
+/// How a turn ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// How many leading records of the turn became terminal.
+    pub terminal: u32,
+    /// What happens to the rest.
+    pub rest: Rest,
+}
+
+impl Verdict {
+    /// Every record of a turn of `records` is terminal.
+    #[must_use]
+    pub const fn done(records: u32) -> Self {
+        Self { terminal: records, rest: Rest::Nothing }
+    }
+
+    /// None is; try again then. `counted` is false for what was no attempt of the handler's
+    /// (cancelled, released).
+    #[must_use]
+    pub const fn again(at: Instant, counted: bool) -> Self {
+        Self { terminal: 0, rest: Rest::Again { at, counted } }
+    }
+}
+
+/// What happens to the records of a turn that are not terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Rest {
+    /// There are none.
+    Nothing,
+    /// They run again, in order, not before `at`.
+    Again {
+        /// The earliest moment.
+        at: Instant,
+        /// Whether this was an attempt.
+        counted: bool,
+    },
+    /// They stay at the head of their group, which is blocked until it is let go.
+    Hold,
+}
+
+/// Why a group is kept from running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Hold {
+    /// Waits for a person.
+    Blocked,
+    /// Its records move to a park log.
+    Parked,
+    /// Its records follow a dead one to the dead-letter log.
+    Cascading,
+}
+
+/// How a partition is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Revoke {
+    /// Start nothing more, let running turns end; their verdicts count.
+    Drain,
+    /// At once: forget the claim. A turn that still runs keeps its group shut until it ends, but
+    /// its verdict changes no progress.
+    Fence,
+}
+
+/// What a completion changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Completed {
+    /// A turn can start that could not before.
+    pub runnable: bool,
+    /// Progress moved.
+    pub progressed: bool,
+    /// That was the last open turn of a draining claim.
+    pub drained: Option<Claim>,
+}
+
+/// Counts of what an executor holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Load {
+    /// Scopes with a waiting or running record.
+    pub groups: usize,
+    /// Open turns, zombies included.
+    pub open: usize,
+    /// Records admitted and not terminal, and the bytes of the bodies among them held in memory.
+    pub held: Budget,
+}
+
+/// Why a group is where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Explain {
+    /// The claim under which its head was read.
+    pub claim: Claim,
+    /// The head: the record that everything else of the group waits for.
+    pub head: Offset,
+    /// What the head is doing.
+    pub state: GroupState,
+    /// Since when.
+    pub since: Instant,
+    /// Attempts of the head so far, the running one included.
+    pub attempts: u32,
+    /// Records of the group here, the head included.
+    pub records: usize,
+}
+
+impl Explain {
+    /// For executors.
+    #[must_use]
+    pub const fn new(
+        claim: Claim,
+        head: Offset,
+        state: GroupState,
+        since: Instant,
+        attempts: u32,
+        records: usize,
+    ) -> Self {
+        Self { claim, head, state, since, attempts, records }
+    }
+}
+
+/// What the head of a group is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GroupState {
+    /// Waiting for a free place.
+    Ready,
+    /// Its turn is open.
+    Running,
+    /// A turn of an earlier claim is still open: the group waits for it.
+    Shut,
+    /// Waiting for its back-off to end.
+    BackingOff {
+        /// When it ends.
+        until: Instant,
+    },
+    /// Waiting for its body to be read again.
+    Loading,
+    /// Kept from running.
+    Held(Hold),
+}

@@ -1,0 +1,1 @@
+//! procession: see the README.
