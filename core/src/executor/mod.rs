@@ -1,8 +1,10 @@
 //! The contract of an executor: the ordering semantics as a state machine.
 
 mod turn;
+mod window;
 
 pub use turn::{Scope, Turn, TurnId};
+pub use window::OffsetWindow;
 
 use std::time::Instant;
 
