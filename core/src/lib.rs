@@ -18,8 +18,8 @@ mod types;
 pub use consumer::Drain;
 pub use error::{Error, ErrorKind};
 pub use executor::{
-    Completed, Explain, GroupExecutor, GroupState, Hold, Load, Next, OffsetWindow, Rest, Revoke,
-    Scope, Turn, TurnId, Verdict,
+    Chains, ChainsOptions, Completed, Explain, GroupExecutor, GroupState, Hold, Load, Next,
+    OffsetWindow, Rest, Revoke, Scope, Turn, TurnId, Verdict,
 };
 pub use log::{
     Appending, Batch, Chunk, Durability, Log, LogInfo, Outcome, Position, Receipt, Receipts,

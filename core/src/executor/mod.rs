@@ -1,8 +1,10 @@
 //! The contract of an executor: the ordering semantics as a state machine.
 
+mod chains;
 mod turn;
 mod window;
 
+pub use chains::{Chains, ChainsOptions};
 pub use turn::{Scope, Turn, TurnId};
 pub use window::OffsetWindow;
 

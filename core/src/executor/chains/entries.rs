@@ -1,0 +1,136 @@
+//! The waiting records of one claim.
+
+use std::num::NonZeroU64;
+
+use crate::types::{Offset, Record, RoutingEpoch, Sequence, Stored, Timestamp};
+
+/// No entry, no chain, no turn.
+pub(super) const NIL: u32 = u32::MAX;
+
+/// Records of one claim by the slot that its window gave them, so one free list serves both. The
+/// records of a chain form a ring through `next`: the last one leads to the first, and a chain
+/// needs to keep only its last.
+#[derive(Debug, Default)]
+pub(super) struct Entries(Vec<Entry>);
+
+/// A record that is not terminal. Its offset is in the window; a [`Stored`] would hold it twice
+/// and be padded, and there may be a million of these.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// `None` when the body was dropped to save memory, or the slot is free.
+    record: Option<Record>,
+    /// The sequence's complement: never zero, since no group has 2^64 - 1 predecessors.
+    sequence: Option<NonZeroU64>,
+    log_time: Timestamp,
+    routing: RoutingEpoch,
+    next: u32,
+    /// The chain it waits in; `NIL` once a drain has dropped it.
+    pub(super) chain: u32,
+    /// Counted attempts that have ended.
+    pub(super) attempts: u32,
+}
+
+impl Entries {
+    /// Puts a record into `slot`; without its body if `keep` is false.
+    pub(super) fn put(&mut self, slot: u32, stored: Stored, chain: u32, keep: bool) {
+        let mut entry = Entry {
+            record: None,
+            sequence: None,
+            log_time: stored.log_time,
+            routing: stored.routing,
+            next: NIL,
+            chain,
+            attempts: 0,
+        };
+        if keep {
+            entry.fill(stored);
+        }
+        match self.0.get_mut(slot as usize) {
+            Some(place) => *place = entry,
+            None => {
+                debug_assert_eq!(self.0.len(), slot as usize);
+                self.0.push(entry);
+            }
+        }
+    }
+
+    /// Takes the body out of a slot; returns its bytes.
+    pub(super) fn clear(&mut self, slot: u32) -> u64 {
+        let entry = &mut self.0[slot as usize];
+        entry.chain = NIL;
+        entry.record.take().map_or(0, |record| record.size_bytes() as u64)
+    }
+
+    pub(super) fn get(&self, slot: u32) -> &Entry {
+        &self.0[slot as usize]
+    }
+
+    pub(super) fn get_mut(&mut self, slot: u32) -> &mut Entry {
+        &mut self.0[slot as usize]
+    }
+
+    /// The first of the ring that ends with `tail`.
+    pub(super) fn first(&self, tail: u32) -> u32 {
+        self.0[tail as usize].next
+    }
+
+    /// Puts `slot` behind `tail` (`NIL` for an empty ring); `slot` is the new tail.
+    pub(super) fn push(&mut self, tail: u32, slot: u32) {
+        let first = if tail == NIL {
+            slot
+        } else {
+            std::mem::replace(&mut self.0[tail as usize].next, slot)
+        };
+        self.0[slot as usize].next = first;
+    }
+
+    /// Takes the first one out of the ring that ends with `tail`; returns it, and the new tail.
+    pub(super) fn pop(&mut self, tail: u32) -> (u32, u32) {
+        let first = self.first(tail);
+        if first == tail {
+            return (first, NIL);
+        }
+        self.0[tail as usize].next = self.0[first as usize].next;
+        (first, tail)
+    }
+
+    /// Ends the ring of `tail` after its first `keep` ones, at least one; returns the new tail and
+    /// the first one cut off, from which `next_of` leads on to the old tail.
+    pub(super) fn cut(&mut self, tail: u32, keep: u32) -> (u32, u32) {
+        let first = self.first(tail);
+        let mut last = first;
+        for _ in 1..keep {
+            last = self.0[last as usize].next;
+        }
+        let rest = std::mem::replace(&mut self.0[last as usize].next, first);
+        (last, rest)
+    }
+
+    pub(super) fn next_of(&self, slot: u32) -> u32 {
+        self.0[slot as usize].next
+    }
+}
+
+impl Entry {
+    pub(super) fn fill(&mut self, stored: Stored) {
+        self.sequence = stored.sequence.and_then(|sequence| NonZeroU64::new(!sequence.get()));
+        self.log_time = stored.log_time;
+        self.routing = stored.routing;
+        self.record = Some(stored.record);
+    }
+
+    pub(super) const fn has_body(&self) -> bool {
+        self.record.is_some()
+    }
+
+    /// The record as it was delivered, sharing its buffers: the entry keeps its own, for a retry.
+    pub(super) fn stored(&self, offset: Offset) -> Option<Stored> {
+        self.record.as_ref().map(|record| Stored {
+            offset,
+            sequence: self.sequence.map(|complement| Sequence::new(!complement.get())),
+            log_time: self.log_time,
+            routing: self.routing,
+            record: record.clone(),
+        })
+    }
+}

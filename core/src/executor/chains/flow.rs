@@ -1,0 +1,323 @@
+//! The walk of a record: taken in, waiting, running, ended.
+
+use std::num::NonZeroU32;
+
+use crate::AbsentKey;
+use crate::executor::{Completed, Hold, Next, Rest, Turn, Verdict};
+use crate::log::Chunk;
+use crate::types::{Budget, OneOrMany, PartitionId, Stored};
+
+use super::Chains;
+use super::chain::{Groups, State};
+use super::clock::{Alarm, Nanos};
+use super::turns::Open;
+
+impl Chains {
+    pub(super) fn take_in(&mut self, slot: u32, chunk: Chunk, now: Nanos) {
+        let mut new = chunk.records.is_empty();
+        for stored in chunk.records {
+            let Some(live) = self.claims.live_mut(slot).filter(|live| !live.draining) else {
+                return;
+            };
+            if stored.offset < live.window.fetch_position() {
+                self.fill(slot, stored, now);
+                continue;
+            }
+            new = true;
+            let bytes = stored.record.size_bytes() as u64;
+            match live.window.deliver(stored.offset) {
+                Some(place) => self.append(slot, place, stored, bytes, now),
+                // Finished before the claim.
+                None => live.returned = live.returned.plus(Budget::new(1, bytes)),
+            }
+        }
+        if let Some(live) = self.claims.live_mut(slot).filter(|live| new && !live.draining) {
+            live.window.advance(chunk.next);
+        }
+        self.claims.notice(slot);
+    }
+
+    /// Puts a record at the end of its chain.
+    fn append(&mut self, slot: u32, place: u32, stored: Stored, bytes: u64, now: Nanos) {
+        let chain = self.chain_of(slot, &stored, now);
+        let Some(live) = self.claims.live_mut(slot) else { return };
+        let it = self.groups.get_mut(chain);
+        // The first ones of a chain have bodies. One that is admitted behind others without may
+        // have one again: what counts is that they are never more than the bound.
+        let keep = it.len < self.bodies_max;
+        live.entries.put(place, stored, chain, keep);
+        live.entries.push(it.tail, place);
+        it.tail = place;
+        it.len += 1;
+        let held = Budget::new(1, if keep { bytes } else { 0 });
+        live.held = live.held.plus(held);
+        self.held = self.held.plus(held);
+        live.returned.bytes += bytes - held.bytes;
+        match it.state {
+            State::Ready => self.ready.grown(&mut self.groups, chain),
+            State::Waiting if it.len == 1 => {
+                self.settle(chain, now);
+            }
+            _ => {}
+        }
+    }
+
+    fn chain_of(&mut self, slot: u32, stored: &Stored, now: Nanos) -> u32 {
+        let key = stored.record.key();
+        if key.is_none() && self.absent_key == AbsentKey::Spread {
+            return self.groups.add_loose(slot, now);
+        }
+        let hash = self.groups.hash(self.claims.get(slot).id, key);
+        match self.groups.find(hash, slot, key) {
+            Some(chain) => {
+                let it = self.groups.get(chain);
+                self.bare -= usize::from(it.len == 0 && !it.has_open_turn());
+                chain
+            }
+            None => self.groups.add(hash, slot, key.cloned(), now),
+        }
+    }
+
+    /// A body that was asked for; anything else below the fetch position is old.
+    fn fill(&mut self, slot: u32, stored: Stored, now: Nanos) {
+        let key = stored.record.key();
+        let hash = self.groups.hash(self.claims.get(slot).id, key);
+        let Some(chain) = self.groups.find(hash, slot, key) else { return };
+        let it = self.groups.get(chain);
+        let Some(live) = self.claims.live_mut(slot) else { return };
+        if it.state != State::Loading {
+            return;
+        }
+        let head = live.entries.first(it.tail);
+        if live.window.offset(head) != stored.offset {
+            return;
+        }
+        let bytes = stored.record.size_bytes() as u64;
+        live.entries.get_mut(head).fill(stored);
+        live.held.bytes += bytes;
+        self.held.bytes += bytes;
+        live.returned.bytes = live.returned.bytes.saturating_sub(bytes);
+        self.settle(chain, now);
+    }
+
+    /// The chain has a head that nothing is done with: lets it run, unless the group is blocked.
+    fn settle(&mut self, chain: u32, now: Nanos) -> bool {
+        let it = self.groups.get_mut(chain);
+        it.since = now;
+        if it.is_blocked() {
+            it.state = State::Waiting;
+            return false;
+        }
+        it.state = State::Ready;
+        let slot = it.slot;
+        self.ready.push(&mut self.groups, chain);
+        if let Some(live) = self.claims.live_mut(slot) {
+            live.ready += 1;
+        }
+        true
+    }
+
+    pub(super) fn end_back_offs(&mut self, now: Nanos) {
+        loop {
+            let groups = &self.groups;
+            let Some(alarm) = self.clock.ring(now, |alarm| groups.waits_for(alarm)) else { return };
+            self.settle(alarm.chain, now);
+        }
+    }
+
+    /// Runs, diverts or loads the head of a chain that was just taken out of the ready queues.
+    pub(super) fn start(&mut self, chain: u32, now: Nanos) -> Next {
+        let it = self.groups.get_mut(chain);
+        let slot = it.slot;
+        let Some(live) = self.claims.live_mut(slot) else { unreachable!("ready without a claim") };
+        live.ready -= 1;
+        it.since = now;
+        let head = live.entries.first(it.tail);
+        let offset = live.window.offset(head);
+        let claim = live.claim;
+        let entry = live.entries.get(head);
+        let Some(stored) = entry.stored(offset) else {
+            it.state = State::Loading;
+            self.claims.notice(slot);
+            return Next::Load { claim, offset };
+        };
+        let attempt = NonZeroU32::MIN.saturating_add(entry.attempts);
+        live.open += 1;
+        let attempts = attempt.get();
+        let id = self.turns.open(Open {
+            chain,
+            records: 1,
+            attempt: attempts,
+            zombie: false,
+            claim,
+            head: offset,
+        });
+        it.state = State::Running;
+        it.link.0 = id.index;
+        let diverted = it.hold.is_some();
+        if live.ready == 0 {
+            self.claims.notice(slot);
+        }
+        let turn = Turn::new(id, claim, attempt, OneOrMany::One(stored));
+        if diverted { Next::Divert(turn) } else { Next::Run(turn) }
+    }
+
+    /// A turn of a live claim has ended.
+    pub(super) fn end(&mut self, turn: &Open, verdict: Verdict, now: Nanos) -> Completed {
+        let chain = turn.chain;
+        let it = self.groups.get_mut(chain);
+        let slot = it.slot;
+        let Some(live) = self.claims.live_mut(slot) else { unreachable!("a zombie has no claim") };
+        live.open -= 1;
+        let terminal = verdict.terminal.min(turn.records);
+        for _ in 0..terminal {
+            let (head, tail) = live.entries.pop(it.tail);
+            it.tail = tail;
+            it.len -= 1;
+            live.window.finish(head);
+            let gone = Budget::new(1, live.entries.clear(head));
+            live.held = live.held.minus(gone);
+            live.returned = live.returned.plus(gone);
+            self.held = self.held.minus(gone);
+        }
+        let mut completed = Completed { progressed: terminal > 0, ..Completed::default() };
+        it.state = State::Waiting;
+        if terminal < turn.records && verdict.rest == Rest::Hold {
+            it.hold = Some(Hold::Blocked);
+        }
+        if live.draining {
+            completed.drained = (live.open == 0).then_some(live.claim);
+            self.drop_rest(chain);
+        } else if it.len == 0 {
+            self.retire(chain);
+        } else if terminal == turn.records {
+            completed.runnable = self.settle(chain, now);
+        } else {
+            completed.runnable = self.again(chain, verdict.rest, now);
+        }
+        self.claims.notice(slot);
+        completed
+    }
+
+    /// The head of the chain has run and is not terminal.
+    fn again(&mut self, chain: u32, rest: Rest, now: Nanos) -> bool {
+        let it = self.groups.get_mut(chain);
+        let (slot, loose) = (it.slot, it.is_loose());
+        let (at, counted) = match rest {
+            Rest::Again { at, counted } => (self.time.nanos(at), counted),
+            Rest::Hold => (now, true),
+            // Left over though the verdict says that nothing is: it runs again. Losing it is worse.
+            Rest::Nothing => (now, false),
+        };
+        if rest == Rest::Hold && loose {
+            self.claims.get_mut(slot).blocked_loose.push(chain);
+        }
+        if let Some(live) = self.claims.live_mut(slot).filter(|_| counted) {
+            let head = live.entries.first(it.tail);
+            let entry = live.entries.get_mut(head);
+            entry.attempts = entry.attempts.saturating_add(1);
+        }
+        if at <= now {
+            return self.settle(chain, now);
+        }
+        it.since = now;
+        it.state = State::BackingOff;
+        it.set_until(at);
+        self.set_alarm(chain);
+        false
+    }
+
+    /// A turn of a fenced claim has ended: its chain opens.
+    pub(super) fn bury(&mut self, turn: &Open, now: Nanos) -> Completed {
+        let it = self.groups.get_mut(turn.chain);
+        it.state = State::Waiting;
+        let mut completed = Completed::default();
+        if it.len == 0 {
+            self.retire(turn.chain);
+        } else {
+            completed.runnable = self.settle(turn.chain, now);
+            self.claims.notice(self.groups.get(turn.chain).slot);
+        }
+        completed
+    }
+
+    /// The chain has no record and no open turn.
+    pub(super) fn retire(&mut self, chain: u32) {
+        let it = self.groups.get(chain);
+        if it.hold.is_some() && !it.is_loose() {
+            self.bare += 1;
+        } else {
+            self.groups.remove(chain);
+        }
+    }
+
+    pub(super) fn set_hold(&mut self, chain: u32, how: Option<Hold>) {
+        let now = self.time.now();
+        let it = self.groups.get_mut(chain);
+        let was_blocked = it.is_blocked();
+        it.hold = how;
+        let blocked = it.is_blocked();
+        if it.len == 0 && !it.has_open_turn() {
+            if how.is_none() {
+                self.bare -= 1;
+                self.groups.remove(chain);
+            }
+        } else if was_blocked != blocked {
+            match it.state {
+                State::Ready => {
+                    self.unready(chain);
+                    self.settle(chain, now);
+                    self.claims.notice(self.groups.get(chain).slot);
+                }
+                State::Waiting => {
+                    self.settle(chain, now);
+                }
+                // A back-off goes on while the group is blocked, but wakes nobody.
+                State::BackingOff if blocked => self.cancel_alarm(chain),
+                State::BackingOff => self.set_alarm(chain),
+                State::Running | State::Shut | State::Loading => {}
+            }
+        }
+    }
+
+    /// Lets all blocked records without a key of a partition go.
+    pub(super) fn let_loose_go(&mut self, id: PartitionId) {
+        let Some(slot) = self.claims.find(id) else { return };
+        for chain in std::mem::take(&mut self.claims.get_mut(slot).blocked_loose) {
+            self.set_hold(chain, None);
+        }
+    }
+
+    /// Takes a ready chain out of the queues.
+    pub(super) fn unready(&mut self, chain: u32) {
+        let it = self.groups.get(chain);
+        let (slot, len) = (it.slot, it.len);
+        self.ready.remove(&mut self.groups, chain, len);
+        if let Some(live) = self.claims.live_mut(slot) {
+            live.ready -= 1;
+        }
+    }
+
+    fn set_alarm(&mut self, chain: u32) {
+        let stamp = self.ready.stamp();
+        let it = self.groups.get_mut(chain);
+        it.stamp = stamp;
+        if !it.is_blocked() {
+            self.clock.set(Alarm { at: it.until(), chain, stamp });
+        }
+    }
+
+    pub(super) fn cancel_alarm(&mut self, chain: u32) {
+        self.groups.get_mut(chain).stamp = self.ready.stamp();
+        let groups = &self.groups;
+        self.clock.forget_one(|alarm| groups.waits_for(alarm));
+    }
+}
+
+impl Groups {
+    /// Whether the chain of this alarm still waits for it.
+    pub(super) fn waits_for(&self, alarm: &Alarm) -> bool {
+        let chain = self.get(alarm.chain);
+        chain.state == State::BackingOff && chain.stamp == alarm.stamp
+    }
+}

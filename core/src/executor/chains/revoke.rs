@@ -1,0 +1,124 @@
+//! Giving a partition up.
+
+use crate::types::Budget;
+
+use super::Chains;
+use super::chain::State;
+use super::entries::NIL;
+
+impl Chains {
+    /// Starts nothing more of the claim and drops what waits. Open turns end; the window stays, to
+    /// tell what is finished. Returns how many turns are open.
+    pub(super) fn drain(&mut self, slot: u32) -> usize {
+        let Some(live) = self.claims.live_mut(slot) else { return 0 };
+        let open = live.open;
+        if std::mem::replace(&mut live.draining, true) {
+            return open;
+        }
+        let places: Vec<u32> = live.window.slots().collect();
+        for place in places {
+            let Some(live) = self.claims.live(slot) else { break };
+            let chain = live.entries.get(place).chain;
+            if chain == NIL || live.entries.first(self.groups.get(chain).tail) != place {
+                continue;
+            }
+            if self.groups.get(chain).state == State::Running {
+                self.drop_behind_turn(chain);
+            } else {
+                self.stop(chain);
+                self.drop_rest(chain);
+            }
+        }
+        self.claims.get_mut(slot).blocked_loose.clear();
+        self.claims.share_among(false);
+        open
+    }
+
+    /// Forgets the claim. Open turns become zombies. Returns how many.
+    pub(super) fn fence(&mut self, slot: u32) -> usize {
+        let now = self.time.now();
+        let Some(live) = self.claims.live(slot) else { return 0 };
+        let (open, sharing) = (live.open, !live.draining);
+        let places: Vec<u32> = live.window.slots().collect();
+        for place in places {
+            let Some(live) = self.claims.live(slot) else { break };
+            let chain = live.entries.get(place).chain;
+            if chain == NIL || self.groups.get(chain).tail == NIL {
+                continue;
+            }
+            self.stop(chain);
+            let it = self.groups.get_mut(chain);
+            (it.tail, it.len) = (NIL, 0);
+            match it.state {
+                State::Running => {
+                    it.state = State::Shut;
+                    it.since = now;
+                    if let Some(turn) = self.turns.at_mut(it.link.0) {
+                        turn.zombie = true;
+                    }
+                }
+                State::Shut => {}
+                _ => self.retire(chain),
+            }
+        }
+        let it = self.claims.get_mut(slot);
+        it.blocked_loose.clear();
+        if let Some(live) = it.live.take() {
+            self.held = self.held.minus(live.held);
+        }
+        if sharing {
+            self.claims.share_among(false);
+        }
+        open
+    }
+
+    /// Nothing is to happen to the head any more, unless its turn is open.
+    fn stop(&mut self, chain: u32) {
+        match self.groups.get(chain).state {
+            State::Ready => self.unready(chain),
+            State::BackingOff if !self.groups.get(chain).is_blocked() => self.cancel_alarm(chain),
+            State::Running | State::Shut => return,
+            State::BackingOff | State::Loading | State::Waiting => {}
+        }
+        self.groups.get_mut(chain).state = State::Waiting;
+    }
+
+    /// Drops the records of a chain behind those of its open turn.
+    fn drop_behind_turn(&mut self, chain: u32) {
+        let it = self.groups.get_mut(chain);
+        let keep = self.turns.at(it.link.0).map_or(1, |turn| turn.records);
+        if it.len <= keep {
+            return;
+        }
+        let Some(live) = self.claims.live_mut(it.slot) else { return };
+        let last = it.tail;
+        let (tail, mut place) = live.entries.cut(last, keep);
+        (it.tail, it.len) = (tail, keep);
+        loop {
+            let gone = Budget::new(1, live.entries.clear(place));
+            live.held = live.held.minus(gone);
+            self.held = self.held.minus(gone);
+            if place == last {
+                return;
+            }
+            place = live.entries.next_of(place);
+        }
+    }
+
+    /// Drops what is left of a chain of a draining claim. Its records stay unfinished.
+    pub(super) fn drop_rest(&mut self, chain: u32) {
+        let it = self.groups.get_mut(chain);
+        let Some(live) = self.claims.live_mut(it.slot) else { return };
+        while it.tail != NIL {
+            let (place, tail) = live.entries.pop(it.tail);
+            it.tail = tail;
+            it.len -= 1;
+            let gone = Budget::new(1, live.entries.clear(place));
+            live.held = live.held.minus(gone);
+            self.held = self.held.minus(gone);
+        }
+        if !it.has_open_turn() {
+            self.retire(chain);
+        }
+    }
+}
