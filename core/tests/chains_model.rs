@@ -173,6 +173,9 @@ impl World {
         let start = self.durable[p].clone();
         self.chains.assign(claim, &start, self.now);
         let fetch = start.next.get();
+        while self.logs[p].last().is_none_or(|last| last.offset < start.next) {
+            self.grow_log(p);
+        }
         self.owned[p] = Some(Owned {
             claim,
             read: self.logs[p].partition_point(|stored| stored.offset < start.next),
