@@ -244,7 +244,7 @@ impl State {
 
 impl PartitionState {
     fn earliest(&self) -> Offset {
-        self.records.front().map_or(self.end(), |first| first.offset)
+        self.records.front().map_or_else(|| self.end(), |first| first.offset)
     }
 
     const fn end(&self) -> Offset {
@@ -253,7 +253,7 @@ impl PartitionState {
 
     fn at(&self, time: Timestamp) -> Offset {
         let index = self.records.partition_point(|stored| stored.log_time < time);
-        self.records.get(index).map_or(self.end(), |stored| stored.offset)
+        self.records.get(index).map_or_else(|| self.end(), |stored| stored.offset)
     }
 
     /// Reads up to the want's budget and to what is `left` of the whole read's. The first record of
