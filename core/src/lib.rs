@@ -9,13 +9,17 @@ mod error;
 mod executor;
 mod log;
 mod membership;
+mod producer;
 mod router;
 mod runtime;
 mod signal;
 mod store;
 mod types;
 
-pub use consumer::Drain;
+pub use consumer::{
+    BoxError, Class, Consumer, ConsumerBuilder, Drain, Failure, Handle, Policy, Retry, Start,
+    Summary,
+};
 pub use error::{Error, ErrorKind};
 pub use executor::{
     Chains, ChainsOptions, Completed, Explain, GroupExecutor, GroupState, Hold, Load, Next,
@@ -26,6 +30,7 @@ pub use log::{
     Version, Want,
 };
 pub use membership::{Drained, Event, Inlet, LocalMembership, Membership, Seat, Subscription};
+pub use producer::{Producer, ProducerBuilder, SendError, Sending};
 pub use router::{Router, RouterId, SipRouter, router};
 pub use runtime::{Bare, BoxFuture, Runtime, Timer};
 pub use store::{Commit, Committed, Fence, Key, OffsetStore};

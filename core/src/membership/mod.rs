@@ -76,7 +76,8 @@ pub trait Seat: Send + Sync {
     /// a smaller one than before is ignored.
     fn credit(&self, claim: Claim, window: Budget);
 
-    /// Asked before each turn: was the coordinator heard from within the session?
+    /// Asked before turns are taken: was the coordinator heard from within the session? Called
+    /// under the consumer's short lock: a look at an atomic, nothing that waits.
     fn live(&self) -> bool;
 
     /// Polled beside the turns; ends only with an error. In-process members read here; pending for

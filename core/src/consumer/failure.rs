@@ -1,0 +1,140 @@
+//! How a handler says what kind of failure it met.
+
+use std::any::Any;
+use std::error::Error as StdError;
+use std::fmt;
+use std::time::Duration;
+
+/// Any error a handler may return.
+pub type BoxError = Box<dyn StdError + Send + Sync>;
+
+/// What kind of failure it is: decides whether trying again can help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Class {
+    /// May pass: the turn runs again after a back-off, up to the bound of attempts.
+    Transient,
+    /// Will fail again whatever happens: the policy decides at once.
+    Permanent,
+    /// The record itself cannot be read: the policy decides at once.
+    Corrupt,
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Transient => "transient",
+            Self::Permanent => "permanent",
+            Self::Corrupt => "corrupt",
+        })
+    }
+}
+
+/// An error with its class, and the delay after which to try again.
+///
+/// A handler may return any error; that counts as [`Class::Transient`]. Returning a `Failure`
+/// says more. It is found by downcasting the returned error itself, so wrap other errors in it,
+/// not it in others; for errors of your own types,
+/// [`classify`](super::ConsumerBuilder::classify) decides instead.
+///
+/// ```
+/// use procession_core::{Class, Failure};
+/// use std::time::Duration;
+///
+/// async fn handler(payload: &str) -> Result<(), Failure> {
+///     let _amount: u64 = payload.parse().map_err(Failure::corrupt)?;
+///     Err(Failure::transient("the bank is closed").after(Duration::from_secs(60)))
+/// }
+/// # assert_eq!(futures::executor::block_on(handler("x")).unwrap_err().class(), Class::Corrupt);
+/// # assert_eq!(futures::executor::block_on(handler("1")).unwrap_err().class(), Class::Transient);
+/// ```
+pub struct Failure {
+    class: Class,
+    error: BoxError,
+    after: Option<Duration>,
+}
+
+impl Failure {
+    /// May pass: try again.
+    pub fn transient(error: impl Into<BoxError>) -> Self {
+        Self { class: Class::Transient, error: error.into(), after: None }
+    }
+
+    /// Will fail again whatever happens.
+    pub fn permanent(error: impl Into<BoxError>) -> Self {
+        Self { class: Class::Permanent, error: error.into(), after: None }
+    }
+
+    /// The record cannot be read.
+    pub fn corrupt(error: impl Into<BoxError>) -> Self {
+        Self { class: Class::Corrupt, error: error.into(), after: None }
+    }
+
+    /// Try again after this delay, in place of the back-off. Counts as an attempt like any other;
+    /// no effect on a permanent or corrupt failure.
+    #[must_use]
+    pub const fn after(mut self, delay: Duration) -> Self {
+        self.after = Some(delay);
+        self
+    }
+
+    /// The class.
+    #[must_use]
+    pub const fn class(&self) -> Class {
+        self.class
+    }
+
+    /// The wished delay.
+    #[must_use]
+    pub const fn delay(&self) -> Option<Duration> {
+        self.after
+    }
+
+    /// The error inside.
+    #[must_use]
+    pub fn into_inner(self) -> BoxError {
+        self.error
+    }
+
+    /// What a panic becomes: transient, its message kept.
+    pub(crate) fn panic(payload: &(dyn Any + Send)) -> Self {
+        let message = payload
+            .downcast_ref::<&str>()
+            .map(|text| (*text).to_owned())
+            .or_else(|| payload.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "(no message)".to_owned());
+        Self::transient(format!("the handler panicked: {message}"))
+    }
+
+    /// What a handler's error is: itself if it is one, else what `classify` says of it.
+    pub(crate) fn of(error: BoxError, classify: Option<&Classify>) -> Self {
+        match error.downcast::<Self>() {
+            Ok(failure) => *failure,
+            Err(error) => {
+                let class = classify.map_or(Class::Transient, |classify| classify(&*error));
+                Self { class, error, after: None }
+            }
+        }
+    }
+}
+
+/// A user's judgement of the errors of their own types.
+pub(crate) type Classify = dyn Fn(&(dyn StdError + 'static)) -> Class + Send + Sync;
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} failure", self.class)
+    }
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}: {:?}", self.error)
+    }
+}
+
+impl StdError for Failure {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&*self.error)
+    }
+}

@@ -1,0 +1,101 @@
+//! What a consumer can be told, with the defaults.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::failure::Classify;
+use super::{Policy, Retry};
+use crate::runtime::Runtime;
+use crate::store::Fence;
+use crate::types::{Budget, Timestamp};
+use crate::{AbsentKey, Error, ErrorKind};
+
+/// Where a new subscription starts. Resolved once and stored by the first claim: later runs go on
+/// where the subscription stopped, whatever they say here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Start {
+    /// At the lowest offset that can be read.
+    #[default]
+    Earliest,
+    /// Above everything that can be read now.
+    Latest,
+    /// At the first record that the log took at or after this time (log time).
+    At(Timestamp),
+}
+
+pub(crate) struct Options {
+    pub(crate) start: Start,
+    pub(crate) concurrency: usize,
+    pub(crate) retry: Retry,
+    pub(crate) policy: Policy,
+    pub(crate) budget: Budget,
+    pub(crate) commit_every: Duration,
+    pub(crate) drain_within: Duration,
+    pub(crate) runtime: Option<Arc<dyn Runtime>>,
+    pub(crate) workers: Option<usize>,
+    pub(crate) classify: Option<Arc<Classify>>,
+    pub(crate) absent_key: AbsentKey,
+    pub(crate) fences: Vec<Arc<dyn Fence>>,
+    pub(crate) until_end: bool,
+    pub(crate) seed: Option<u64>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            start: Start::Earliest,
+            concurrency: 256,
+            retry: Retry::default(),
+            policy: Policy::Stop,
+            budget: Budget::new(100_000, 64 << 20),
+            commit_every: Duration::from_millis(100),
+            drain_within: Duration::from_secs(30),
+            runtime: None,
+            workers: None,
+            classify: None,
+            absent_key: AbsentKey::Reject,
+            fences: Vec::new(),
+            until_end: false,
+            seed: None,
+        }
+    }
+}
+
+impl Options {
+    pub(crate) fn check(&self, subscription: &str) -> Result<(), Error> {
+        let refuse = |hint: &'static str| {
+            let operation = format!("build a consumer of subscription \"{subscription}\"");
+            Err(Error::new(ErrorKind::Config, operation).with_hint(hint))
+        };
+        if subscription.is_empty() || subscription.len() > 255 {
+            return refuse("a subscription's name has 1 to 255 bytes");
+        }
+        if self.concurrency == 0 {
+            return refuse("concurrency 0 would run nothing; it must be at least 1");
+        }
+        if self.workers == Some(0) {
+            return refuse("0 workers would run nothing; there must be at least 1");
+        }
+        if self.retry.attempts_max() == 0 {
+            return refuse("0 attempts would never run the handler; there must be at least 1");
+        }
+        if self.budget.is_spent() {
+            return refuse("a budget of 0 records or 0 bytes would read nothing");
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("start", &self.start)
+            .field("concurrency", &self.concurrency)
+            .field("retry", &self.retry)
+            .field("policy", &self.policy)
+            .field("budget", &self.budget)
+            .finish_non_exhaustive()
+    }
+}

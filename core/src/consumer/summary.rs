@@ -1,0 +1,19 @@
+//! What a run came to.
+
+/// Counts of one run of a consumer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Summary {
+    /// Turns that ended well.
+    pub turns_done: u64,
+    /// Turns that ended with an error or a panic.
+    pub turns_failed: u64,
+    /// Of these, the ones that panicked.
+    pub turns_panicked: u64,
+    /// Turns that were dropped at their await point because the time to drain was over.
+    pub turns_cancelled: u64,
+    /// Commits that the store acknowledged, one per partition and interval.
+    pub commits: u64,
+    /// Turns still open when the run ended: blocked inside a poll, they could not be dropped.
+    pub open: usize,
+}
