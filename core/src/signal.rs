@@ -25,7 +25,7 @@ impl Signal {
     }
 
     /// Ready if anything has changed since the last time this was ready.
-    pub(crate) fn poll_changed(&self, seen: &mut Seen, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_changed(&self, seen: &mut Seen, cx: &Context<'_>) -> Poll<()> {
         if self.look(seen) {
             return Poll::Ready(());
         }

@@ -69,8 +69,7 @@ impl Stock {
         if std::mem::replace(&mut queue.pumping, true) {
             return;
         }
-        loop {
-            let Some(first) = queue.waiting.front() else { break };
+        while let Some(first) = queue.waiting.front() {
             if !first.is_given_up() && !self.fits(&queue, first.bytes()) {
                 break;
             }
