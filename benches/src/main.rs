@@ -6,6 +6,7 @@
 
 mod append;
 mod counters;
+mod executor;
 mod keys;
 mod report;
 
@@ -22,10 +23,12 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Append(append::Args),
+    Executor(executor::Args),
 }
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Append(args) => append::run(args),
+        Command::Executor(args) => executor::run(&args),
     }
 }
