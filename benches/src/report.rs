@@ -44,14 +44,14 @@ fn ratio((over, top): &(&str, Vec<f64>), (under, bottom): &(&str, Vec<f64>)) -> 
     format!(" {over}/{under}={quotient:.2}")
 }
 
-/// A count that may not be known on this platform.
-pub(crate) struct OrUnknown(pub(crate) Option<f64>, pub(crate) usize);
+/// A figure that the platform does not count, or that nothing gave (a mean over no syncs).
+pub(crate) struct OrNone(pub(crate) Option<f64>, pub(crate) usize);
 
-impl fmt::Display for OrUnknown {
+impl fmt::Display for OrNone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(value) => write!(f, "{value:.*}", self.1),
-            None => f.write_str("unknown"),
+            None => f.write_str("none"),
         }
     }
 }

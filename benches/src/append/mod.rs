@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use clap::{ValueEnum, value_parser};
 
-use crate::report::{Bar, OrUnknown, median, per_second, ratios};
+use crate::report::{Bar, OrNone, median, per_second, ratios};
 use stage::{Round, Stage, Tally};
 
 /// Appends records from several producers and waits for their receipts.
@@ -233,9 +233,9 @@ fn line(name: &str, tallies: &[Tally]) -> String {
         micros(0.5),
         micros(0.99),
         over_runs(&|t| t.records as f64),
-        OrUnknown(known(&syncs), 0),
-        OrUnknown(known(&|t| per_sync(t, t.records as f64)), 1),
-        OrUnknown(known(&|t| per_sync(t, t.counted.written_bytes? as f64)), 0),
+        OrNone(known(&syncs), 0),
+        OrNone(known(&|t| per_sync(t, t.records as f64)), 1),
+        OrNone(known(&|t| per_sync(t, t.counted.written_bytes? as f64)), 0),
     );
     if tallies.len() > 1 {
         let rates = || tallies.iter().map(rate);
