@@ -1,0 +1,34 @@
+//! Side-by-side benchmarks: procession, its peers, and the limits of the machine, in one run.
+//!
+//! A figure alone says little on a shared machine; a ratio of two figures from the same minute
+//! says more. So every command runs its contenders in turn, and ends with a line of ratios. What
+//! each command measures, and where contenders are unlike, is said in `README.md`.
+
+mod append;
+mod counters;
+mod executor;
+mod keys;
+mod report;
+
+use clap::{Parser, Subcommand};
+
+/// Side-by-side benchmarks of procession, its peers and the limits of the machine.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Append(append::Args),
+    Executor(executor::Args),
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Command::Append(args) => append::run(args),
+        Command::Executor(args) => executor::run(&args),
+    }
+}
