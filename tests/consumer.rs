@@ -661,6 +661,7 @@ fn a_commit_that_finds_no_room_is_tried_again_and_the_work_goes_on() {
                 }
             })
             .await
+            .map(|summary| assert_eq!(summary.commits_failed, 3))
             .unwrap();
     });
     assert_eq!(moody.refusals.load(Ordering::SeqCst), 0);

@@ -10,6 +10,8 @@ use bytes::Bytes;
 use clap::value_parser;
 use siphasher::sip::SipHasher13;
 
+mod chains;
+
 use crate::keys::{self, Keys};
 use crate::report::{Bar, median, per_second, ratios};
 
@@ -53,7 +55,7 @@ const LIMIT: &str = "map-lookups";
 
 /// In the order in which they run.
 const CONTENDERS: &[(&str, Contender)] =
-    &[(LIMIT, map_lookups), ("map-lookups-std", map_lookups_std)];
+    &[(OURS, chains::run), (LIMIT, map_lookups), ("map-lookups-std", map_lookups_std)];
 
 /// Runs every contender `--runs` times, in turn, and prints a line for each.
 pub(crate) fn run(args: &Args) -> Result<()> {

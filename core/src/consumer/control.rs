@@ -183,9 +183,10 @@ impl Control {
             let mut pause = engine.options.commit_every;
             match self.commit().await {
                 Ok(()) => {}
-                Err(error) if error.is_retryable() => {
+                Err(error) if may_pass(&error) => {
+                    // The work goes on: what is not durable yet would only run again.
                     pause = pause.max(COMMIT_AGAIN_AFTER);
-                    engine.commit_again();
+                    engine.commit_failed();
                 }
                 Err(error) => engine.fail(error),
             }
@@ -204,6 +205,10 @@ impl Control {
             .map(|(claim, key, progress)| Commit { key, epoch: claim.epoch, progress })
             .collect();
         let answers = self.store.commit(&batch).await?;
+        if answers.len() != batch.len() {
+            let hint = format!("the store answered {} of {} commits", answers.len(), batch.len());
+            return Err(self.error(ErrorKind::Unsupported).with_hint(hint));
+        }
         let mut failed = None;
         for ((claim, _, progress), answer) in snapshots.iter().zip(answers) {
             match answer {
@@ -316,4 +321,9 @@ impl Control {
     fn error(&self, kind: ErrorKind) -> Error {
         Error::new(kind, format!("run subscription \"{}\"", self.engine.subscription))
     }
+}
+
+/// Whether the same commit may succeed later. An unknown outcome may: the snapshot only grows.
+fn may_pass(error: &Error) -> bool {
+    error.is_retryable() || error.kind() == ErrorKind::Unknown
 }

@@ -381,8 +381,11 @@ impl Engine {
     }
 
     /// Not durable, but may be with the next try.
-    pub(crate) fn commit_again(&self) {
-        self.with(|state, _| state.dirty = true);
+    pub(crate) fn commit_failed(&self) {
+        self.with(|state, _| {
+            state.dirty = true;
+            state.summary.commits_failed += 1;
+        });
     }
 
     /// The partition is somebody else's: forget the claim.

@@ -14,6 +14,8 @@ pub struct Summary {
     pub turns_cancelled: u64,
     /// Commits that the store acknowledged, one per partition and interval.
     pub commits: u64,
+    /// Commits that failed and were tried again: the disk was full, the outcome unknown.
+    pub commits_failed: u64,
     /// Turns still open when the run ended: blocked inside a poll, they could not be dropped.
     pub open: usize,
 }
