@@ -521,14 +521,11 @@ impl World {
         self.chains.committed(claim, &snapshot);
         let p = index(claim);
         if let Some(owned) = self.owned[p].as_mut().filter(|owned| owned.claim == claim) {
-            self.durable[p] = snapshot;
+            self.durable[p] = snapshot.clone();
+            owned.committed = owned.committed.max(done);
             if last {
-                owned.committed = done;
-                let nothing_new = owned.done.len() == done && !self.unfinished(p).is_empty();
                 let again = self.chains.progress(claim);
-                assert!(!nothing_new || again.is_none(), "told again: {}", self.at);
-            } else {
-                owned.committed = owned.committed.max(done);
+                assert!(again.is_none_or(|again| again != snapshot), "told again: {}", self.at);
             }
         }
     }

@@ -65,7 +65,10 @@ impl Chains {
     fn chain_of(&mut self, slot: u32, stored: &Stored, now: Nanos) -> u32 {
         let key = stored.record.key();
         if key.is_none() && self.absent_key == AbsentKey::Spread {
-            return self.groups.add_loose(slot, now);
+            return match self.loose_zombies.get(&(slot, stored.offset)) {
+                Some(chain) => *chain,
+                None => self.groups.add_loose(slot, now),
+            };
         }
         let hash = self.groups.hash(self.claims.get(slot).id, key);
         match self.groups.find(hash, slot, key) {
@@ -231,6 +234,9 @@ impl Chains {
     pub(super) fn bury(&mut self, turn: &Open, now: Nanos) -> Completed {
         let it = self.groups.get_mut(turn.chain);
         it.state = State::Waiting;
+        if it.is_loose() {
+            self.loose_zombies.remove(&(it.slot, turn.head));
+        }
         let mut completed = Completed::default();
         if it.len == 0 {
             self.retire(turn.chain);

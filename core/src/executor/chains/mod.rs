@@ -12,6 +12,7 @@ mod turns;
 
 pub use options::ChainsOptions;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::time::Instant;
 
@@ -25,7 +26,7 @@ use super::{
 };
 use crate::AbsentKey;
 use crate::log::Chunk;
-use crate::types::{Budget, Claim, Progress};
+use crate::types::{Budget, Claim, Offset, Progress};
 
 /// The default [`GroupExecutor`]: a chain of waiting records for each live group, found by the
 /// bytes of its key.
@@ -57,6 +58,8 @@ pub struct Chains {
     groups: Groups,
     /// Chains that only remember a hold.
     bare: usize,
+    /// Records without a key that an old turn still runs: come again, they wait for it.
+    loose_zombies: HashMap<(u32, Offset), u32>,
     claims: Claims,
     ready: Ready,
     clock: Clock,
@@ -74,6 +77,7 @@ impl Chains {
             bodies_max: if options.rereadable { options.bodies_max } else { u32::MAX },
             groups: Groups::new(options.seed),
             bare: 0,
+            loose_zombies: HashMap::new(),
             claims: Claims::new(options.budget, options.ranges_max),
             ready: Ready::new(),
             clock: Clock::default(),

@@ -55,6 +55,9 @@ impl Chains {
                     it.since = now;
                     if let Some(turn) = self.turns.at_mut(it.link.0) {
                         turn.zombie = true;
+                        if it.is_loose() {
+                            self.loose_zombies.insert((slot, turn.head), chain);
+                        }
                     }
                 }
                 State::Shut => {}
