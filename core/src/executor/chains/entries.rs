@@ -32,19 +32,17 @@ pub(super) struct Entry {
 
 impl Entries {
     /// Puts a record into `slot`; without its body if `keep` is false.
+    #[inline]
     pub(super) fn put(&mut self, slot: u32, stored: Stored, chain: u32, keep: bool) {
-        let mut entry = Entry {
-            record: None,
-            sequence: None,
+        let entry = Entry {
+            sequence: complement(&stored),
             log_time: stored.log_time,
             routing: stored.routing,
             next: NIL,
             chain,
             attempts: 0,
+            record: keep.then_some(stored.record),
         };
-        if keep {
-            entry.fill(stored);
-        }
         match self.0.get_mut(slot as usize) {
             Some(place) => *place = entry,
             None => {
@@ -55,26 +53,31 @@ impl Entries {
     }
 
     /// Takes the body out of a slot; returns its bytes.
+    #[inline]
     pub(super) fn clear(&mut self, slot: u32) -> u64 {
         let entry = &mut self.0[slot as usize];
         entry.chain = NIL;
         entry.record.take().map_or(0, |record| record.size_bytes() as u64)
     }
 
+    #[inline]
     pub(super) fn get(&self, slot: u32) -> &Entry {
         &self.0[slot as usize]
     }
 
+    #[inline]
     pub(super) fn get_mut(&mut self, slot: u32) -> &mut Entry {
         &mut self.0[slot as usize]
     }
 
     /// The first of the ring that ends with `tail`.
+    #[inline]
     pub(super) fn first(&self, tail: u32) -> u32 {
         self.0[tail as usize].next
     }
 
     /// Puts `slot` behind `tail` (`NIL` for an empty ring); `slot` is the new tail.
+    #[inline]
     pub(super) fn push(&mut self, tail: u32, slot: u32) {
         let first = if tail == NIL {
             slot
@@ -85,6 +88,7 @@ impl Entries {
     }
 
     /// Takes the first one out of the ring that ends with `tail`; returns it, and the new tail.
+    #[inline]
     pub(super) fn pop(&mut self, tail: u32) -> (u32, u32) {
         let first = self.first(tail);
         if first == tail {
@@ -112,18 +116,13 @@ impl Entries {
 }
 
 impl Entry {
+    /// Gives a body back that was dropped.
     pub(super) fn fill(&mut self, stored: Stored) {
-        self.sequence = stored.sequence.and_then(|sequence| NonZeroU64::new(!sequence.get()));
-        self.log_time = stored.log_time;
-        self.routing = stored.routing;
         self.record = Some(stored.record);
     }
 
-    pub(super) const fn has_body(&self) -> bool {
-        self.record.is_some()
-    }
-
     /// The record as it was delivered, sharing its buffers: the entry keeps its own, for a retry.
+    #[inline]
     pub(super) fn stored(&self, offset: Offset) -> Option<Stored> {
         self.record.as_ref().map(|record| Stored {
             offset,
@@ -133,4 +132,9 @@ impl Entry {
             record: record.clone(),
         })
     }
+}
+
+#[inline]
+fn complement(stored: &Stored) -> Option<NonZeroU64> {
+    stored.sequence.and_then(|sequence| NonZeroU64::new(!sequence.get()))
 }

@@ -38,6 +38,7 @@ impl Chains {
     }
 
     /// Puts a record at the end of its chain.
+    #[inline]
     fn append(&mut self, slot: u32, place: u32, stored: Stored, bytes: u64, now: Nanos) {
         let chain = self.chain_of(slot, &stored, now);
         let Some(live) = self.claims.live_mut(slot) else { return };
@@ -104,6 +105,7 @@ impl Chains {
     }
 
     /// The chain has a head that nothing is done with: lets it run, unless the group is blocked.
+    #[inline]
     fn settle(&mut self, chain: u32, now: Nanos) -> bool {
         let it = self.groups.get_mut(chain);
         it.since = now;
@@ -129,6 +131,7 @@ impl Chains {
     }
 
     /// Runs, diverts or loads the head of a chain that was just taken out of the ready queues.
+    #[inline]
     pub(super) fn start(&mut self, chain: u32, now: Nanos) -> Next {
         let it = self.groups.get_mut(chain);
         let slot = it.slot;
@@ -166,6 +169,7 @@ impl Chains {
     }
 
     /// A turn of a live claim has ended.
+    #[inline]
     pub(super) fn end(&mut self, turn: &Open, verdict: Verdict, now: Nanos) -> Completed {
         let chain = turn.chain;
         let it = self.groups.get_mut(chain);
