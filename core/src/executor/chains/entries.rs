@@ -10,8 +10,21 @@ pub(super) const NIL: u32 = u32::MAX;
 /// Records of one claim by the slot that its window gave them, so one free list serves both. The
 /// records of a chain form a ring through `next`: the last one leads to the first, and a chain
 /// needs to keep only its last.
+///
+/// The links lie apart from the bodies: following a chain of a deep backlog touches eight bytes a
+/// record, which stay in a near cache, and not the body of each.
 #[derive(Debug, Default)]
-pub(super) struct Entries(Vec<Entry>);
+pub(super) struct Entries {
+    links: Vec<Link>,
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    next: u32,
+    /// The chain it waits in; `NIL` once a drain has dropped it.
+    chain: u32,
+}
 
 /// A record that is not terminal. Its offset is in the window; a [`Stored`] would hold it twice
 /// and be padded, and there may be a million of these.
@@ -23,9 +36,6 @@ pub(super) struct Entry {
     sequence: Option<NonZeroU64>,
     log_time: Timestamp,
     routing: RoutingEpoch,
-    next: u32,
-    /// The chain it waits in; `NIL` once a drain has dropped it.
-    pub(super) chain: u32,
     /// Counted attempts that have ended.
     pub(super) attempts: u32,
 }
@@ -38,16 +48,19 @@ impl Entries {
             sequence: complement(&stored),
             log_time: stored.log_time,
             routing: stored.routing,
-            next: NIL,
-            chain,
             attempts: 0,
             record: keep.then_some(stored.record),
         };
-        match self.0.get_mut(slot as usize) {
-            Some(place) => *place = entry,
+        let link = Link { next: NIL, chain };
+        match self.entries.get_mut(slot as usize) {
+            Some(place) => {
+                *place = entry;
+                self.links[slot as usize] = link;
+            }
             None => {
-                debug_assert_eq!(self.0.len(), slot as usize);
-                self.0.push(entry);
+                debug_assert_eq!(self.entries.len(), slot as usize);
+                self.entries.push(entry);
+                self.links.push(link);
             }
         }
     }
@@ -55,25 +68,24 @@ impl Entries {
     /// Takes the body out of a slot; returns its bytes.
     #[inline]
     pub(super) fn clear(&mut self, slot: u32) -> u64 {
-        let entry = &mut self.0[slot as usize];
-        entry.chain = NIL;
-        entry.record.take().map_or(0, |record| record.size_bytes() as u64)
+        self.links[slot as usize].chain = NIL;
+        self.entries[slot as usize].record.take().map_or(0, |record| record.size_bytes() as u64)
     }
 
     #[inline]
     pub(super) fn get(&self, slot: u32) -> &Entry {
-        &self.0[slot as usize]
+        &self.entries[slot as usize]
     }
 
     #[inline]
     pub(super) fn get_mut(&mut self, slot: u32) -> &mut Entry {
-        &mut self.0[slot as usize]
+        &mut self.entries[slot as usize]
     }
 
     /// The first of the ring that ends with `tail`.
     #[inline]
     pub(super) fn first(&self, tail: u32) -> u32 {
-        self.0[tail as usize].next
+        self.links[tail as usize].next
     }
 
     /// Puts `slot` behind `tail` (`NIL` for an empty ring); `slot` is the new tail.
@@ -82,9 +94,9 @@ impl Entries {
         let first = if tail == NIL {
             slot
         } else {
-            std::mem::replace(&mut self.0[tail as usize].next, slot)
+            std::mem::replace(&mut self.links[tail as usize].next, slot)
         };
-        self.0[slot as usize].next = first;
+        self.links[slot as usize].next = first;
     }
 
     /// Takes the first one out of the ring that ends with `tail`; returns it, and the new tail.
@@ -94,7 +106,7 @@ impl Entries {
         if first == tail {
             return (first, NIL);
         }
-        self.0[tail as usize].next = self.0[first as usize].next;
+        self.links[tail as usize].next = self.links[first as usize].next;
         (first, tail)
     }
 
@@ -104,14 +116,19 @@ impl Entries {
         let first = self.first(tail);
         let mut last = first;
         for _ in 1..keep {
-            last = self.0[last as usize].next;
+            last = self.links[last as usize].next;
         }
-        let rest = std::mem::replace(&mut self.0[last as usize].next, first);
+        let rest = std::mem::replace(&mut self.links[last as usize].next, first);
         (last, rest)
     }
 
+    /// The chain of a record; `NIL` once it was dropped.
+    pub(super) fn chain_of(&self, slot: u32) -> u32 {
+        self.links[slot as usize].chain
+    }
+
     pub(super) fn next_of(&self, slot: u32) -> u32 {
-        self.0[slot as usize].next
+        self.links[slot as usize].next
     }
 }
 
