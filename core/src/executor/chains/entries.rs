@@ -44,24 +44,15 @@ impl Entries {
     /// Puts a record into `slot`; without its body if `keep` is false.
     #[inline]
     pub(super) fn put(&mut self, slot: u32, stored: Stored, chain: u32, keep: bool) {
-        let entry = Entry {
-            sequence: complement(&stored),
-            log_time: stored.log_time,
-            routing: stored.routing,
-            attempts: 0,
-            record: keep.then_some(stored.record),
-        };
-        let link = Link { next: NIL, chain };
-        match self.entries.get_mut(slot as usize) {
-            Some(place) => {
-                *place = entry;
-                self.links[slot as usize] = link;
-            }
-            None => {
-                debug_assert_eq!(self.entries.len(), slot as usize);
-                self.entries.push(entry);
-                self.links.push(link);
-            }
+        if slot as usize == self.entries.len() {
+            self.entries.push(Entry::FREE);
+            self.links.push(Link { next: NIL, chain: NIL });
+        }
+        self.links[slot as usize] = Link { next: NIL, chain };
+        let entry = &mut self.entries[slot as usize];
+        entry.attempts = 0;
+        if keep {
+            entry.fill(stored);
         }
     }
 
@@ -133,8 +124,21 @@ impl Entries {
 }
 
 impl Entry {
-    /// Gives a body back that was dropped.
+    const FREE: Self = Self {
+        record: None,
+        sequence: None,
+        log_time: Timestamp::from_millis(0),
+        routing: RoutingEpoch::new(0),
+        attempts: 0,
+    };
+
+    /// Gives it its body, the first time or again.
+    #[inline]
     pub(super) fn fill(&mut self, stored: Stored) {
+        // The complement is zero for the last number of all, which no group reaches.
+        self.sequence = stored.sequence.and_then(|sequence| NonZeroU64::new(!sequence.get()));
+        self.log_time = stored.log_time;
+        self.routing = stored.routing;
         self.record = Some(stored.record);
     }
 
@@ -149,9 +153,4 @@ impl Entry {
             record: record.clone(),
         })
     }
-}
-
-#[inline]
-fn complement(stored: &Stored) -> Option<NonZeroU64> {
-    stored.sequence.and_then(|sequence| NonZeroU64::new(!sequence.get()))
 }
