@@ -20,10 +20,10 @@ pub(super) struct Timeline {
 impl Timeline {
     #[inline]
     pub(super) fn tell(&mut self, now: Instant) -> Nanos {
-        if let Some((last, nanos)) = self.last {
-            if last == now {
-                return nanos;
-            }
+        if let Some((last, nanos)) = self.last
+            && last == now
+        {
+            return nanos;
         }
         let nanos = self.nanos(now);
         self.now = self.now.max(nanos);
