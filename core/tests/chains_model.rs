@@ -77,9 +77,8 @@ struct Owned {
     /// How many records of the log were read, and where reading goes on.
     read: usize,
     fetch: u64,
-    /// Finished under this claim, and known to be finished when it was read.
+    /// Finished under this claim.
     done: BTreeSet<u64>,
-    skipped: u64,
     dropped: BTreeSet<u64>,
     draining: bool,
     delivered: Budget,
@@ -182,7 +181,6 @@ impl World {
             start,
             fetch,
             done: BTreeSet::new(),
-            skipped: 0,
             dropped: BTreeSet::new(),
             draining: false,
             delivered: Budget::ZERO,
@@ -342,7 +340,6 @@ impl World {
         for stored in records {
             let owned = self.owned[p].as_mut().unwrap();
             if owned.start.covers(stored.offset) {
-                owned.skipped += 1;
                 continue;
             }
             let name = self.name(p, &stored);
@@ -521,38 +518,52 @@ impl World {
         self.chains.committed(claim, &snapshot);
         let p = index(claim);
         if let Some(owned) = self.owned[p].as_mut().filter(|owned| owned.claim == claim) {
-            self.durable[p] = snapshot;
+            self.durable[p] = snapshot.clone();
+            owned.committed = owned.committed.max(done);
             if last {
-                owned.committed = done;
-                let nothing_new = owned.done.len() == done && !self.unfinished(p).is_empty();
                 let again = self.chains.progress(claim);
-                assert!(!nothing_new || again.is_none(), "told again: {}", self.at);
-            } else {
-                owned.committed = owned.committed.max(done);
+                assert!(again.is_none_or(|again| again != snapshot), "told again: {}", self.at);
             }
         }
     }
 
     fn credit(&mut self) {
+        let sharing = self.owned.iter().flatten().filter(|owned| !owned.draining).count() as u64;
+        let share = |all: u64| (all / sharing.max(1)).max(1);
+        let share = Budget::new(share(self.budget.records), share(self.budget.bytes));
         while let Some((claim, window)) = self.chains.credit() {
+            let room = self.returned(index(claim)).plus(share);
             let owned = self.owned[index(claim)].as_mut().unwrap();
             assert!(owned.claim == claim && !owned.draining, "{}", self.at);
             let before = owned.allowed;
             assert!(window.records >= before.records && window.bytes >= before.bytes);
             assert_ne!(window, before, "nothing has moved: {}", self.at);
-            let finished = owned.done.len() as u64 + owned.skipped;
-            assert!(window.records <= finished + self.budget.records, "{}", self.at);
+            assert!(window.records <= room.records.max(before.records), "{}", self.at);
+            assert!(window.bytes <= room.bytes.max(before.bytes), "{}", self.at);
             owned.allowed = window;
         }
-        // What holds nothing has all its room.
+        // What has nothing to run has all the room there is for it.
         for p in 0..PARTITIONS {
-            let Some(owned) = self.owned[p].as_ref().filter(|owned| !owned.draining) else {
+            if self.owned[p].as_ref().is_none_or(|owned| owned.draining) {
                 continue;
-            };
-            let left = owned.allowed.minus(owned.delivered);
-            let idle = self.unfinished(p).is_empty();
-            assert!(!idle || !left.is_spent(), "an idle claim may not read: {}", self.at);
+            }
+            let mut groups = self.groups.iter().filter(|(name, _)| name.partition() == p);
+            if !groups.any(|(_, group)| self.is_due(group)) {
+                let (room, told) = (self.returned(p).plus(share), self.owned[p].as_ref().unwrap());
+                assert!(told.allowed.records >= room.records, "{}", self.at);
+                assert!(told.allowed.bytes >= room.bytes, "{}", self.at);
+            }
         }
+    }
+
+    /// What was delivered of a partition and is in memory no longer.
+    fn returned(&self, p: usize) -> Budget {
+        let groups = self.groups.iter().filter(|(name, _)| name.partition() == p);
+        let held = groups.flat_map(|(_, group)| &group.waiting).map(|waiting| {
+            let bytes = self.record(p, waiting.offset).record.size_bytes() as u64;
+            Budget::new(1, if waiting.body { bytes } else { 0 })
+        });
+        self.owned[p].as_ref().unwrap().delivered.minus(held.fold(Budget::ZERO, Budget::plus))
     }
 
     fn stale(&mut self) {

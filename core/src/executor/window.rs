@@ -40,7 +40,7 @@ pub struct OffsetWindow {
     free: u32,
     first: u32,
     last: u32,
-    unfinished: usize,
+    unfinished: u32,
     /// The fetch position: everything delivered lies below.
     next: Offset,
     /// Something finished lies between the last node and the fetch position.
@@ -196,7 +196,7 @@ impl OffsetWindow {
     /// How many delivered records are unfinished.
     #[must_use]
     pub const fn unfinished(&self) -> usize {
-        self.unfinished
+        self.unfinished as usize
     }
 
     /// How many finished ranges a snapshot has, or one more.

@@ -13,12 +13,21 @@ pub(super) type Nanos = u64;
 pub(super) struct Timeline {
     base: Option<Instant>,
     now: Nanos,
+    /// The last moment that was told: a caller tells the same one for many steps.
+    last: Option<(Instant, Nanos)>,
 }
 
 impl Timeline {
+    #[inline]
     pub(super) fn tell(&mut self, now: Instant) -> Nanos {
+        if let Some((last, nanos)) = self.last
+            && last == now
+        {
+            return nanos;
+        }
         let nanos = self.nanos(now);
         self.now = self.now.max(nanos);
+        self.last = Some((now, nanos));
         nanos
     }
 

@@ -5,11 +5,11 @@ use std::num::NonZeroU32;
 use crate::AbsentKey;
 use crate::executor::{Completed, Hold, Next, Rest, Turn, Verdict};
 use crate::log::Chunk;
-use crate::types::{Budget, OneOrMany, PartitionId, Stored};
+use crate::types::{Budget, OneOrMany, Stored};
 
 use super::Chains;
-use super::chain::{Groups, State};
-use super::clock::{Alarm, Nanos};
+use super::chain::State;
+use super::clock::Nanos;
 use super::turns::Open;
 
 impl Chains {
@@ -38,6 +38,7 @@ impl Chains {
     }
 
     /// Puts a record at the end of its chain.
+    #[inline]
     fn append(&mut self, slot: u32, place: u32, stored: Stored, bytes: u64, now: Nanos) {
         let chain = self.chain_of(slot, &stored, now);
         let Some(live) = self.claims.live_mut(slot) else { return };
@@ -65,7 +66,10 @@ impl Chains {
     fn chain_of(&mut self, slot: u32, stored: &Stored, now: Nanos) -> u32 {
         let key = stored.record.key();
         if key.is_none() && self.absent_key == AbsentKey::Spread {
-            return self.groups.add_loose(slot, now);
+            return match self.loose_zombies.get(&(slot, stored.offset)) {
+                Some(chain) => *chain,
+                None => self.groups.add_loose(slot, now),
+            };
         }
         let hash = self.groups.hash(self.claims.get(slot).id, key);
         match self.groups.find(hash, slot, key) {
@@ -101,7 +105,8 @@ impl Chains {
     }
 
     /// The chain has a head that nothing is done with: lets it run, unless the group is blocked.
-    fn settle(&mut self, chain: u32, now: Nanos) -> bool {
+    #[inline]
+    pub(super) fn settle(&mut self, chain: u32, now: Nanos) -> bool {
         let it = self.groups.get_mut(chain);
         it.since = now;
         if it.is_blocked() {
@@ -126,6 +131,7 @@ impl Chains {
     }
 
     /// Runs, diverts or loads the head of a chain that was just taken out of the ready queues.
+    #[inline]
     pub(super) fn start(&mut self, chain: u32, now: Nanos) -> Next {
         let it = self.groups.get_mut(chain);
         let slot = it.slot;
@@ -163,6 +169,7 @@ impl Chains {
     }
 
     /// A turn of a live claim has ended.
+    #[inline]
     pub(super) fn end(&mut self, turn: &Open, verdict: Verdict, now: Nanos) -> Completed {
         let chain = turn.chain;
         let it = self.groups.get_mut(chain);
@@ -231,12 +238,14 @@ impl Chains {
     pub(super) fn bury(&mut self, turn: &Open, now: Nanos) -> Completed {
         let it = self.groups.get_mut(turn.chain);
         it.state = State::Waiting;
+        if it.is_loose() {
+            self.loose_zombies.remove(&(it.slot, turn.head));
+        }
         let mut completed = Completed::default();
         if it.len == 0 {
             self.retire(turn.chain);
         } else {
             completed.runnable = self.settle(turn.chain, now);
-            self.claims.notice(self.groups.get(turn.chain).slot);
         }
         completed
     }
@@ -251,43 +260,6 @@ impl Chains {
         }
     }
 
-    pub(super) fn set_hold(&mut self, chain: u32, how: Option<Hold>) {
-        let now = self.time.now();
-        let it = self.groups.get_mut(chain);
-        let was_blocked = it.is_blocked();
-        it.hold = how;
-        let blocked = it.is_blocked();
-        if it.len == 0 && !it.has_open_turn() {
-            if how.is_none() {
-                self.bare -= 1;
-                self.groups.remove(chain);
-            }
-        } else if was_blocked != blocked {
-            match it.state {
-                State::Ready => {
-                    self.unready(chain);
-                    self.settle(chain, now);
-                    self.claims.notice(self.groups.get(chain).slot);
-                }
-                State::Waiting => {
-                    self.settle(chain, now);
-                }
-                // A back-off goes on while the group is blocked, but wakes nobody.
-                State::BackingOff if blocked => self.cancel_alarm(chain),
-                State::BackingOff => self.set_alarm(chain),
-                State::Running | State::Shut | State::Loading => {}
-            }
-        }
-    }
-
-    /// Lets all blocked records without a key of a partition go.
-    pub(super) fn let_loose_go(&mut self, id: PartitionId) {
-        let Some(slot) = self.claims.find(id) else { return };
-        for chain in std::mem::take(&mut self.claims.get_mut(slot).blocked_loose) {
-            self.set_hold(chain, None);
-        }
-    }
-
     /// Takes a ready chain out of the queues.
     pub(super) fn unready(&mut self, chain: u32) {
         let it = self.groups.get(chain);
@@ -296,28 +268,5 @@ impl Chains {
         if let Some(live) = self.claims.live_mut(slot) {
             live.ready -= 1;
         }
-    }
-
-    fn set_alarm(&mut self, chain: u32) {
-        let stamp = self.ready.stamp();
-        let it = self.groups.get_mut(chain);
-        it.stamp = stamp;
-        if !it.is_blocked() {
-            self.clock.set(Alarm { at: it.until(), chain, stamp });
-        }
-    }
-
-    pub(super) fn cancel_alarm(&mut self, chain: u32) {
-        self.groups.get_mut(chain).stamp = self.ready.stamp();
-        let groups = &self.groups;
-        self.clock.forget_one(|alarm| groups.waits_for(alarm));
-    }
-}
-
-impl Groups {
-    /// Whether the chain of this alarm still waits for it.
-    pub(super) fn waits_for(&self, alarm: &Alarm) -> bool {
-        let chain = self.get(alarm.chain);
-        chain.state == State::BackingOff && chain.stamp == alarm.stamp
     }
 }

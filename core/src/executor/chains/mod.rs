@@ -5,6 +5,7 @@ mod claims;
 mod clock;
 mod entries;
 mod flow;
+mod hold;
 mod options;
 mod ready;
 mod revoke;
@@ -12,6 +13,7 @@ mod turns;
 
 pub use options::ChainsOptions;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::time::Instant;
 
@@ -25,7 +27,7 @@ use super::{
 };
 use crate::AbsentKey;
 use crate::log::Chunk;
-use crate::types::{Budget, Claim, Progress};
+use crate::types::{Budget, Claim, Offset, Progress};
 
 /// The default [`GroupExecutor`]: a chain of waiting records for each live group, found by the
 /// bytes of its key.
@@ -42,7 +44,8 @@ use crate::types::{Budget, Claim, Progress};
 /// Groups that have nothing here cost nothing, no two groups ever share a lane, and every step is
 /// O(1) (a back-off O(log n), giving a partition up O(its records)). In steady state nothing is
 /// allocated per record or turn. A live group of one record takes some 250 bytes, the record
-/// included, above its payload.
+/// included, above its payload. Memory that was needed once is kept for the next time, within the
+/// budget; that of a claim's records goes with the claim.
 ///
 /// A hold outlives the claim under which it was placed: a group stays as it is until it is let go,
 /// also when its partition goes away and comes back.
@@ -57,6 +60,8 @@ pub struct Chains {
     groups: Groups,
     /// Chains that only remember a hold.
     bare: usize,
+    /// Records without a key that an old turn still runs: come again, they wait for it.
+    loose_zombies: HashMap<(u32, Offset), u32>,
     claims: Claims,
     ready: Ready,
     clock: Clock,
@@ -74,6 +79,7 @@ impl Chains {
             bodies_max: if options.rereadable { options.bodies_max } else { u32::MAX },
             groups: Groups::new(options.seed),
             bare: 0,
+            loose_zombies: HashMap::new(),
             claims: Claims::new(options.budget, options.ranges_max),
             ready: Ready::new(),
             clock: Clock::default(),
@@ -129,23 +135,7 @@ impl GroupExecutor for Chains {
     }
 
     fn hold(&mut self, scope: &Scope, how: Option<Hold>) {
-        if scope.key.is_none() && self.absent_key == AbsentKey::Spread {
-            if how.is_none() {
-                self.let_loose_go(scope.partition);
-            }
-            return;
-        }
-        let slot = self.claims.slot(scope.partition);
-        let hash = self.groups.hash(scope.partition, scope.key.as_ref());
-        match (self.groups.find(hash, slot, scope.key.as_ref()), how) {
-            (Some(chain), _) => self.set_hold(chain, how),
-            (None, None) => {}
-            (None, Some(_)) => {
-                let chain = self.groups.add(hash, slot, scope.key.clone(), self.time.now());
-                self.groups.get_mut(chain).hold = how;
-                self.bare += 1;
-            }
-        }
+        self.hold_scope(scope, how);
     }
 
     fn revoke(&mut self, claim: Claim, how: Revoke) -> usize {

@@ -16,7 +16,6 @@ pub(super) struct Ready {
     filled: u32,
     picks: u32,
     stamp: u32,
-    len: usize,
 }
 
 const AGEING: u32 = 8;
@@ -30,7 +29,7 @@ struct Queue {
 impl Ready {
     pub(super) const fn new() -> Self {
         let empty = Queue { first: NIL, last: NIL };
-        Self { queues: [empty; 32], filled: 0, picks: 0, stamp: 0, len: 0 }
+        Self { queues: [empty; 32], filled: 0, picks: 0, stamp: 0 }
     }
 
     /// Puts a chain of at least one record at the end of the queue of its length.
@@ -47,7 +46,6 @@ impl Ready {
         }
         self.queues[queue].last = chain;
         self.filled |= 1 << queue;
-        self.len += 1;
     }
 
     /// Takes a chain out. `len` is its length when it was pushed, or grown since.
@@ -65,7 +63,6 @@ impl Ready {
         if self.queues[queue].first == NIL {
             self.filled &= !(1 << queue);
         }
-        self.len -= 1;
     }
 
     /// The chain, which is in a queue, has one record more.
@@ -91,10 +88,6 @@ impl Ready {
         let len = groups.get(chain).len;
         self.remove(groups, chain, len);
         Some(chain)
-    }
-
-    pub(super) const fn is_empty(&self) -> bool {
-        self.len == 0
     }
 
     /// A number that no chain has now.

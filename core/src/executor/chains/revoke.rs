@@ -18,7 +18,7 @@ impl Chains {
         let places: Vec<u32> = live.window.slots().collect();
         for place in places {
             let Some(live) = self.claims.live(slot) else { break };
-            let chain = live.entries.get(place).chain;
+            let chain = live.entries.chain_of(place);
             if chain == NIL || live.entries.first(self.groups.get(chain).tail) != place {
                 continue;
             }
@@ -42,7 +42,7 @@ impl Chains {
         let places: Vec<u32> = live.window.slots().collect();
         for place in places {
             let Some(live) = self.claims.live(slot) else { break };
-            let chain = live.entries.get(place).chain;
+            let chain = live.entries.chain_of(place);
             if chain == NIL || self.groups.get(chain).tail == NIL {
                 continue;
             }
@@ -55,6 +55,9 @@ impl Chains {
                     it.since = now;
                     if let Some(turn) = self.turns.at_mut(it.link.0) {
                         turn.zombie = true;
+                        if it.is_loose() {
+                            self.loose_zombies.insert((slot, turn.head), chain);
+                        }
                     }
                 }
                 State::Shut => {}

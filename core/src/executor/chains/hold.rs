@@ -1,0 +1,95 @@
+//! Groups that are kept from running, and back-offs: what a chain may wait for.
+
+use crate::AbsentKey;
+use crate::executor::{Hold, Scope};
+use crate::types::PartitionId;
+
+use super::Chains;
+use super::chain::{Groups, State};
+use super::clock::Alarm;
+
+impl Chains {
+    pub(super) fn hold_scope(&mut self, scope: &Scope, how: Option<Hold>) {
+        if scope.key.is_none() && self.absent_key == AbsentKey::Spread {
+            // No scope names one of these records, so they cannot be held, only let go.
+            if how.is_none() {
+                self.let_loose_go(scope.partition);
+            }
+            return;
+        }
+        let slot = self.claims.slot(scope.partition);
+        let hash = self.groups.hash(scope.partition, scope.key.as_ref());
+        match (self.groups.find(hash, slot, scope.key.as_ref()), how) {
+            (Some(chain), _) => self.set_hold(chain, how),
+            (None, None) => {}
+            (None, Some(_)) => {
+                let chain = self.groups.add(hash, slot, scope.key.clone(), self.time.now());
+                self.groups.get_mut(chain).hold = how;
+                self.bare += 1;
+            }
+        }
+    }
+
+    fn set_hold(&mut self, chain: u32, how: Option<Hold>) {
+        let now = self.time.now();
+        let it = self.groups.get_mut(chain);
+        let was_blocked = it.is_blocked();
+        if it.hold != how && !it.has_open_turn() {
+            it.since = now;
+        }
+        it.hold = how;
+        let blocked = it.is_blocked();
+        if it.len == 0 && !it.has_open_turn() {
+            if how.is_none() {
+                self.bare -= 1;
+                self.groups.remove(chain);
+            }
+        } else if was_blocked != blocked {
+            match it.state {
+                State::Ready => {
+                    self.unready(chain);
+                    self.settle(chain, now);
+                    self.claims.notice(self.groups.get(chain).slot);
+                }
+                State::Waiting => {
+                    self.settle(chain, now);
+                }
+                // A back-off goes on while the group is blocked, but wakes nobody.
+                State::BackingOff if blocked => self.cancel_alarm(chain),
+                State::BackingOff => self.set_alarm(chain),
+                State::Running | State::Shut | State::Loading => {}
+            }
+        }
+    }
+
+    /// Lets all blocked records without a key of a partition go.
+    fn let_loose_go(&mut self, id: PartitionId) {
+        let Some(slot) = self.claims.find(id) else { return };
+        for chain in std::mem::take(&mut self.claims.get_mut(slot).blocked_loose) {
+            self.set_hold(chain, None);
+        }
+    }
+
+    pub(super) fn set_alarm(&mut self, chain: u32) {
+        let stamp = self.ready.stamp();
+        let it = self.groups.get_mut(chain);
+        it.stamp = stamp;
+        if !it.is_blocked() {
+            self.clock.set(Alarm { at: it.until(), chain, stamp });
+        }
+    }
+
+    pub(super) fn cancel_alarm(&mut self, chain: u32) {
+        self.groups.get_mut(chain).stamp = self.ready.stamp();
+        let groups = &self.groups;
+        self.clock.forget_one(|alarm| groups.waits_for(alarm));
+    }
+}
+
+impl Groups {
+    /// Whether the chain of this alarm still waits for it.
+    pub(super) fn waits_for(&self, alarm: &Alarm) -> bool {
+        let chain = self.get(alarm.chain);
+        chain.state == State::BackingOff && chain.stamp == alarm.stamp
+    }
+}
