@@ -359,13 +359,20 @@ impl Model {
         ensure!(progress.next >= lane.durable.next, "progress fell below {:?}", lane.durable);
         let read = live.next.max(lane.durable.end());
         ensure!(progress.end() <= read, "{progress:?} names what was never read");
+        let is_terminal =
+            |offset: Offset| lane.durable.covers(offset) || live.terminal.contains(&offset);
+        let above = lane.log.iter().map(|stored| stored.offset).find(|o| *o >= progress.next);
+        ensure!(
+            live.draining || above.is_none_or(|o| o >= live.next || !is_terminal(o)),
+            "{above:?} of {claim} is terminal and all below it too, yet reading would go on at {}",
+            progress.next
+        );
         for stored in &lane.log {
             let offset = stored.offset;
-            let is_terminal = lane.durable.covers(offset) || live.terminal.contains(&offset);
             ensure!(
-                progress.covers(offset) == is_terminal,
+                progress.covers(offset) == is_terminal(offset),
                 "{offset} of {claim} is {}terminal, yet {progress:?}",
-                if is_terminal { "" } else { "not " }
+                if is_terminal(offset) { "" } else { "not " }
             );
         }
         Ok(())

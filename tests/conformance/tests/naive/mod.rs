@@ -273,6 +273,7 @@ impl GroupExecutor for Naive {
             entry.body = Body::AskedFor;
             return Next::Load { claim, offset: entry.stored.offset };
         }
+        entry.not_before = None;
         let attempt = NonZeroU32::MIN.saturating_add(entry.attempts);
         let of_group = self.waiting[at..].iter().filter(|entry| entry.scope == scope);
         let records: Vec<_> = of_group
