@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use naive::{Bug, Naive};
 use procession_conformance::executor::{self, Factory, run};
+use procession_conformance::{Knob, Subject};
 
 mod one_record_a_turn {
     use super::*;
@@ -16,6 +17,15 @@ mod one_record_a_turn {
 mod three_records_a_turn {
     use super::*;
     procession_conformance::executor_suite!(|setup| Naive::new(setup, 3, Bug::None));
+}
+
+/// Several groups share a lane: less parallel, and nothing else.
+mod five_lanes {
+    use super::*;
+    procession_conformance::executor_suite!(|setup| {
+        let lanes = Naive::new(setup, 1, Bug::None).in_lanes(5);
+        Subject::new(lanes).lacks(Knob::LaneOfItsOwn)
+    });
 }
 
 #[track_caller]

@@ -25,6 +25,8 @@ pub(super) struct Driver {
     pub(super) now: Instant,
     /// Every record that was admitted, to be loaded again.
     log: BTreeMap<(PartitionId, Offset), Stored>,
+    /// What was committed because the executor asked for it.
+    committed: BTreeMap<Claim, Progress>,
     /// How many bodies had to be loaded.
     pub(super) loads: usize,
 }
@@ -32,7 +34,14 @@ pub(super) struct Driver {
 impl Driver {
     pub(super) fn new(check: &'static str, factory: Factory<'_>, setup: ExecutorSetup) -> Self {
         let now = Instant::now();
-        Self { check, subject: factory(setup), now, log: BTreeMap::new(), loads: 0 }
+        Self {
+            check,
+            subject: factory(setup),
+            now,
+            log: BTreeMap::new(),
+            committed: BTreeMap::new(),
+            loads: 0,
+        }
     }
 
     pub(super) fn executor(&mut self) -> &mut dyn GroupExecutor {
@@ -104,7 +113,15 @@ impl Driver {
     pub(super) fn commit(&mut self, claim: Claim) {
         if let Some(progress) = self.executor().progress(claim) {
             self.executor().committed(claim, &progress);
+            self.committed.insert(claim, progress);
         }
+    }
+
+    /// What is finished, whether or not the executor has already asked for a commit of it.
+    #[track_caller]
+    pub(super) fn finished(&mut self, claim: Claim, why: &str) -> Progress {
+        let progress = self.executor().progress(claim);
+        progress.or_else(|| self.committed.get(&claim).cloned()).expect(why)
     }
 
     /// What to do now, commits and loads answered at once.

@@ -41,7 +41,7 @@ pub fn stale_claims_are_ignored(factory: Factory<'_>) {
     let (before, mut ran) = (turn.records().len(), driver.finish_all());
     ran.sort_unstable();
     assert_eq!(before + ran.len(), 4, "the new claim runs on, and only its records: {ran:?}");
-    let progress = driver.executor().progress(new).expect("all is finished");
+    let progress = driver.finished(new, "all is finished");
     assert_eq!(progress, Progress::at(Offset::new(4)), "the progress of the new claim");
 }
 
@@ -82,8 +82,7 @@ pub fn a_drain_starts_nothing_and_reports_when_it_is_done(factory: Factory<'_>) 
         assert_eq!(completed.progressed, n > 0, "verdicts of a drain count");
         driver.idle("a draining claim starts nothing, though its turns end");
     }
-    let progress =
-        driver.executor().progress(claim).expect("a drained claim answers until it is fenced");
+    let progress = driver.finished(claim, "a drained claim answers until it is fenced");
     for offset in (0..38).map(Offset::new) {
         assert_eq!(
             progress.covers(offset),
@@ -107,7 +106,7 @@ pub fn a_drain_starts_nothing_and_reports_when_it_is_done(factory: Factory<'_>) 
     // What comes during a drain is not finished, also where nothing unfinished lies below it.
     driver.executor().revoke(busy, Revoke::Drain);
     driver.admit(busy, [(1, "a")]);
-    let progress = driver.executor().progress(busy).expect("the first record is finished");
+    let progress = driver.finished(busy, "the first record is finished");
     assert_eq!(
         progress.next.get(),
         1,
@@ -225,6 +224,6 @@ pub fn a_returning_partition_waits_for_the_old_turn_of_each_group(factory: Facto
         assert_eq!(driver.executor().load().open, waiting, "only zombies are open");
     }
     driver.finish_all();
-    let progress = driver.executor().progress(new).expect("all is finished");
+    let progress = driver.finished(new, "all is finished");
     assert_eq!(progress, Progress::at(Offset::new(4)), "every record ran under the new claim");
 }

@@ -94,7 +94,7 @@ pub fn equal_keys_in_two_partitions_are_two_scopes(factory: Factory<'_>) {
     }
     driver.finish_all();
     for claim in claims {
-        let progress = driver.executor().progress(claim).expect("both records are finished");
+        let progress = driver.finished(claim, "both records are finished");
         assert_eq!(progress.end().get(), 2, "{claim} has progress of its own");
     }
 }
@@ -128,6 +128,6 @@ pub fn a_stale_turn_id_is_ignored(factory: Factory<'_>) {
         old.push(turn.id());
         driver.done(&turn);
     }
-    let progress = driver.executor().progress(claim).expect("all is finished");
+    let progress = driver.finished(claim, "all is finished");
     assert_eq!(progress.next.get(), 20, "every record counted once");
 }

@@ -149,7 +149,7 @@ pub fn a_group_over_its_share_is_loaded_again_in_order(factory: Factory<'_>) {
     assert_eq!(ran, expected, "loaded or not, a group runs in order, and each record once");
     assert!(driver.loads > 0, "of 40 records 4 bodies may be kept, yet none was loaded");
     driver.finish_all();
-    let progress = driver.executor().progress(claim).expect("all is finished");
+    let progress = driver.finished(claim, "all is finished");
     assert_eq!(progress.next.get(), 42, "loaded records are progress like all others");
 
     // A body that comes for a claim that has ended is dropped.

@@ -14,7 +14,7 @@ use procession_core::{
 
 /// What is wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bug {
+pub(crate) enum Bug {
     None,
     RetriesAreOvertaken,
     CommitsTheHighestFinished,
@@ -38,11 +38,14 @@ pub enum Bug {
     CompletesWhatFailed,
 }
 
-pub struct Naive {
+pub(crate) struct Naive {
     setup: ExecutorSetup,
     bug: Bug,
     /// Records of one turn at the most.
     turn_max: usize,
+    /// Scopes share this many lanes, each of which runs one turn at a time, in order; `None`: each
+    /// scope has its own.
+    lanes: Option<u64>,
     waiting: Vec<Entry>,
     open: Vec<Open>,
     claims: BTreeMap<PartitionId, Own>,
@@ -89,17 +92,31 @@ struct Own {
 }
 
 impl Naive {
-    pub fn new(setup: ExecutorSetup, turn_max: usize, bug: Bug) -> Self {
+    pub(crate) fn new(setup: ExecutorSetup, turn_max: usize, bug: Bug) -> Self {
         Self {
             setup,
             bug,
             turn_max,
+            lanes: None,
             waiting: Vec::new(),
             open: Vec::new(),
             claims: BTreeMap::new(),
             holds: HashMap::new(),
             turns: 0,
         }
+    }
+
+    pub(crate) fn in_lanes(mut self, lanes: u64) -> Self {
+        self.lanes = Some(lanes);
+        self
+    }
+
+    fn share_a_lane(&self, one: &Scope, two: &Scope) -> bool {
+        let lane = |scope: &Scope| {
+            let bytes = scope.key.iter().flat_map(|key| key.as_bytes().iter());
+            bytes.fold(0_u64, |sum, byte| sum * 31 + u64::from(*byte))
+        };
+        self.lanes.map_or_else(|| one == two, |lanes| lane(one) % lanes == lane(two) % lanes)
     }
 
     fn own(&mut self, claim: Claim) -> Option<&mut Own> {
@@ -117,7 +134,9 @@ impl Naive {
 
     fn is_shut(&self, scope: &Scope) -> bool {
         let overlap = self.bug == Bug::FencesLetReturningGroupsOverlap;
-        self.open.iter().any(|open| open.scope == *scope && !(open.zombie && overlap))
+        self.open
+            .iter()
+            .any(|open| self.share_a_lane(&open.scope, scope) && !(open.zombie && overlap))
             || self.bug == Bug::RunsOneTurnAtATime && !self.open.is_empty()
     }
 
@@ -126,7 +145,8 @@ impl Naive {
         let (mut until, mut met) = (None::<Instant>, BTreeSet::new());
         for (at, entry) in self.waiting.iter().enumerate() {
             let draining = self.claims.get(&entry.claim.partition).is_none_or(|own| own.draining);
-            if draining && self.bug != Bug::DrainsStartTurns || met.contains(&entry.scope) {
+            let behind = met.iter().any(|scope| self.share_a_lane(scope, &entry.scope));
+            if draining && self.bug != Bug::DrainsStartTurns || behind {
                 continue;
             }
             let hold = self.holds.get(&entry.scope).filter(|_| self.bug != Bug::IgnoresHolds);
