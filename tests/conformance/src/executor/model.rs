@@ -171,10 +171,11 @@ impl Model {
         ensure!(!self.open.contains_key(&turn.id()), "{:?} names two open turns", turn.id());
         match self.holds.get(&scope) {
             Some(Hold::Blocked) => return Err(format!("{scope} is blocked, yet its head starts")),
-            Some(hold) => {
-                ensure!(divert, "{scope} is {hold:?}, yet its head runs instead of moving")
-            }
-            None => ensure!(!divert, "nobody holds {scope}, yet its head is diverted"),
+            hold => ensure!(
+                divert == hold.is_some(),
+                "{scope} is held as {hold:?}: its head is to be {}",
+                if divert { "run, not moved" } else { "moved, not run" }
+            ),
         }
         if let Some(back_off) = self.back_offs.get(&scope) {
             ensure!(
