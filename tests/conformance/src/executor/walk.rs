@@ -223,10 +223,13 @@ impl Walk {
         let chunk = Chunk { partition: claim.partition.partition, records, next };
         self.executor.admit(claim, chunk, self.now);
         let Load { held, .. } = self.executor.load();
+        // Twice: what one claim was promised before another came is still on its way, or held. And
+        // a first record per partition is always given.
+        let most = |budget: u64, record: u64| 2 * budget + 3 * record;
         let Budget { records, bytes } = self.setup.budget;
         assert!(
-            !self.bounded || held.records <= records + 3 && held.bytes <= bytes + 3 * 81,
-            "{held:?} is held, the budget is {:?} and one record per partition (PROCESSION_SEED={})",
+            !self.bounded || held.records <= most(records, 1) && held.bytes <= most(bytes, 81),
+            "{held:?} is held, the budget is {:?} (PROCESSION_SEED={})",
             self.setup.budget,
             self.trace.seed
         );
