@@ -161,7 +161,9 @@ impl Log for MemoryLog {
                     Outcome::Stored(state.store(info, partition, record))
                 }
                 Some(kind) => {
-                    all = all.or((kind == ErrorKind::Full).then_some(kind));
+                    if kind == ErrorKind::Full {
+                        all = Some(kind);
+                    }
                     Outcome::Refused(record, self.error(kind, "append to log", partition))
                 }
             }

@@ -20,9 +20,11 @@ mod patience;
 mod random;
 mod suite;
 
+pub mod executor;
 pub mod log;
 pub mod store;
 
+pub use executor::{ExecutorSetup, Knob, Subject};
 pub use log::{LogFactory, LogSetup};
 pub use patience::{patience, set_patience};
 pub use store::StoreFactory;

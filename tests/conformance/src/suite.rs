@@ -80,6 +80,65 @@ macro_rules! store_suite {
     };
 }
 
+/// Every check of [`executor`](crate::executor) as a `#[test]`, in a module `executor_suite`.
+///
+/// Takes a closure from an [`ExecutorSetup`](crate::ExecutorSetup) to an executor, or to a
+/// [`Subject`](crate::Subject) where a knob is lacking. It is evaluated anew for each check, and
+/// called as often as the check needs executors.
+///
+/// ```no_run
+/// # use procession_core::GroupExecutor;
+/// # fn my_executor(_: procession_core::Budget, _: usize, _: u64) -> Box<dyn GroupExecutor> { unimplemented!() }
+/// procession_conformance::executor_suite!(|setup| {
+///     my_executor(setup.budget, setup.bodies_per_group_max, setup.seed)
+/// });
+/// # fn main() {}
+/// ```
+#[macro_export]
+macro_rules! executor_suite {
+    ($factory:expr $(,)?) => {
+        $crate::__executor_suite! { $factory;
+            runs_one_group_in_order_and_never_two_turns_at_once
+            runs_groups_side_by_side
+            equal_keys_in_two_partitions_are_two_scopes
+            a_retry_waits_its_time_and_nothing_overtakes_it
+            a_back_off_delays_only_its_group
+            an_uncounted_retry_is_not_an_attempt
+            a_held_group_starts_no_turn_until_it_is_let_go
+            progress_never_passes_an_unfinished_record
+            progress_is_none_until_something_new_is_finished
+            finished_records_are_not_run_again
+            stale_claims_are_ignored
+            a_drain_starts_nothing_and_reports_when_it_is_done
+            a_fence_forgets_the_claim_and_its_late_verdicts_change_nothing
+            a_returning_partition_waits_for_the_old_turn_of_each_group
+            a_stale_turn_id_is_ignored
+            the_window_bounds_what_is_held
+            a_group_over_its_share_is_loaded_again_in_order
+            agrees_with_the_model
+            explain_names_the_head_and_its_state
+        }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __executor_suite {
+    ($factory:expr; $($name:ident)*) => {
+        mod executor_suite {
+            #[allow(unused_imports, reason = "the factory may be named by a full path")]
+            use super::*;
+
+            $(
+                #[test]
+                fn $name() {
+                    $crate::executor::run($crate::executor::$name, $factory);
+                }
+            )*
+        }
+    };
+}
+
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __async_suite {
