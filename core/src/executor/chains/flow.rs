@@ -10,25 +10,27 @@ use crate::types::{Budget, OneOrMany, Stored};
 use super::Chains;
 use super::chain::State;
 use super::clock::Nanos;
+use super::entries::NIL;
 use super::turns::Open;
+
+/// How many records are looked up together.
+const AHEAD: usize = 16;
+
+/// What a look-up of a record's scope found: its hash, and its chain or `NIL`.
+#[derive(Clone, Copy)]
+struct Seen {
+    hash: u32,
+    chain: u32,
+}
 
 impl Chains {
     pub(super) fn take_in(&mut self, slot: u32, chunk: Chunk, now: Nanos) {
         let mut new = chunk.records.is_empty();
-        for stored in chunk.records {
-            let Some(live) = self.claims.live_mut(slot).filter(|live| !live.draining) else {
-                return;
-            };
-            if stored.offset < live.window.fetch_position() {
-                self.fill(slot, stored, now);
-                continue;
-            }
-            new = true;
-            let bytes = stored.record.size_bytes() as u64;
-            match live.window.deliver(stored.offset) {
-                Some(place) => self.append(slot, place, stored, bytes, now),
-                // Finished before the claim.
-                None => live.returned = live.returned.plus(Budget::new(1, bytes)),
+        let mut records = chunk.records.into_iter();
+        while !records.as_slice().is_empty() {
+            let seen = self.look_ahead(slot, records.as_slice());
+            for (seen, stored) in seen.into_iter().zip(records.by_ref()) {
+                new |= self.take_one(slot, stored, seen, now);
             }
         }
         if let Some(live) = self.claims.live_mut(slot).filter(|live| new && !live.draining) {
@@ -37,10 +39,52 @@ impl Chains {
         self.claims.notice(slot);
     }
 
+    /// Looks the next few records up, all before any is taken in: the look-ups do not depend on
+    /// one another, so the processor waits for their memory together and not one after the other.
+    fn look_ahead(&self, slot: u32, records: &[Stored]) -> [Seen; AHEAD] {
+        let id = self.claims.get(slot).id;
+        let mut seen = [Seen { hash: 0, chain: NIL }; AHEAD];
+        for (seen, stored) in seen.iter_mut().zip(records) {
+            seen.hash = self.groups.hash(id, stored.record.key());
+        }
+        for (seen, stored) in seen.iter_mut().zip(records) {
+            let found = self.groups.find(seen.hash, slot, stored.record.key());
+            seen.chain = found.unwrap_or(NIL);
+        }
+        seen
+    }
+
+    /// Returns whether the record lies at or above the fetch position.
+    #[inline]
+    fn take_one(&mut self, slot: u32, stored: Stored, seen: Seen, now: Nanos) -> bool {
+        let Some(live) = self.claims.live_mut(slot).filter(|live| !live.draining) else {
+            return false;
+        };
+        if stored.offset < live.window.fetch_position() {
+            self.fill(slot, stored, seen.chain, now);
+            return false;
+        }
+        let bytes = stored.record.size_bytes() as u64;
+        match live.window.deliver(stored.offset) {
+            Some(place) => self.append(slot, place, stored, seen, bytes, now),
+            // Finished before the claim.
+            None => live.returned = live.returned.plus(Budget::new(1, bytes)),
+        }
+        true
+    }
+
     /// Puts a record at the end of its chain.
     #[inline]
-    fn append(&mut self, slot: u32, place: u32, stored: Stored, bytes: u64, now: Nanos) {
-        let chain = self.chain_of(slot, &stored, now);
+    fn append(
+        &mut self,
+        slot: u32,
+        place: u32,
+        stored: Stored,
+        seen: Seen,
+        bytes: u64,
+        now: Nanos,
+    ) {
+        let chain = self.chain_of(slot, &stored, seen, now);
         let Some(live) = self.claims.live_mut(slot) else { return };
         let it = self.groups.get_mut(chain);
         // The first ones of a chain have bodies. One that is admitted behind others without may
@@ -63,7 +107,7 @@ impl Chains {
         }
     }
 
-    fn chain_of(&mut self, slot: u32, stored: &Stored, now: Nanos) -> u32 {
+    fn chain_of(&mut self, slot: u32, stored: &Stored, seen: Seen, now: Nanos) -> u32 {
         let key = stored.record.key();
         if key.is_none() && self.absent_key == AbsentKey::Spread {
             return match self.loose_zombies.get(&(slot, stored.offset)) {
@@ -71,22 +115,26 @@ impl Chains {
                 None => self.groups.add_loose(slot, now),
             };
         }
-        let hash = self.groups.hash(self.claims.get(slot).id, key);
-        match self.groups.find(hash, slot, key) {
+        // Nothing that takes records in removes a chain; it may have made this one meanwhile.
+        let chain = match seen.chain {
+            NIL => self.groups.find(seen.hash, slot, key),
+            chain => Some(chain),
+        };
+        match chain {
             Some(chain) => {
                 let it = self.groups.get(chain);
                 self.bare -= usize::from(it.len == 0 && !it.has_open_turn());
                 chain
             }
-            None => self.groups.add(hash, slot, key.cloned(), now),
+            None => self.groups.add(seen.hash, slot, key.cloned(), now),
         }
     }
 
     /// A body that was asked for; anything else below the fetch position is old.
-    fn fill(&mut self, slot: u32, stored: Stored, now: Nanos) {
-        let key = stored.record.key();
-        let hash = self.groups.hash(self.claims.get(slot).id, key);
-        let Some(chain) = self.groups.find(hash, slot, key) else { return };
+    fn fill(&mut self, slot: u32, stored: Stored, chain: u32, now: Nanos) {
+        if chain == NIL {
+            return;
+        }
         let it = self.groups.get(chain);
         let Some(live) = self.claims.live_mut(slot) else { return };
         if it.state != State::Loading {
