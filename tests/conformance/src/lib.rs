@@ -37,5 +37,5 @@ pub mod __private {
 
 /// Says loudly that a capability is absent, so that a check that shows nothing is seen.
 pub(crate) fn declared(check: &str, what: &str) {
-    eprintln!("\n    *** {check}: declared: {what}; this check shows nothing ***\n");
+    eprintln!("\n    *** {check}: declared: {what}; nothing is shown of that ***\n");
 }

@@ -1,167 +1,34 @@
-//! Random steps beside the model.
+//! The steps.
 
-use std::collections::hash_map::RandomState;
-use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
-use std::hash::BuildHasher;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use procession_core::{
-    Budget, Chunk, Claim, GroupExecutor, Hold, Load, Next, Offset, PartitionId, Progress, Rest,
-    Revoke, Scope, TurnId, Verdict,
+    Budget, Chunk, Claim, Completed, Hold, Load, Next, Offset, PartitionId, Progress, Rest, Revoke,
+    Scope, Stored, Turn, TurnId, Verdict,
 };
 
-use super::driver::{claim, partition, record, scope, size};
-use super::model::{Lane, Live, Model};
-use super::{ExecutorSetup, Factory, Knob};
-use crate::random::Random;
-
-/// Random steps (chunks, turns, verdicts, holds, commits, drains, fences, returns, late and stale
-/// answers) beside a naive model, which says of each whether it was right. From time to time
-/// everything is let go, and must come to its end.
-///
-/// 20,000 steps by default; `PROCESSION_STEPS` asks for more. The seed is printed;
-/// `PROCESSION_SEED` replays it.
-///
-/// # Panics
-/// If the executor breaks the contract, with the last steps that led there.
-pub fn agrees_with_the_model(factory: Factory<'_>) {
-    let env = |name: &str| {
-        std::env::var(name).ok().map(|value| {
-            value
-                .parse::<u64>()
-                .unwrap_or_else(|_| panic!("{name} must be a number, not {value:?}"))
-        })
-    };
-    let steps = env("PROCESSION_STEPS").unwrap_or(20_000);
-    let seed = env("PROCESSION_SEED").unwrap_or_else(|| RandomState::new().hash_one(0) >> 32);
-    eprintln!(
-        "agrees_with_the_model: PROCESSION_SEED={seed} PROCESSION_STEPS={steps} replays this"
-    );
-    let mut random = Random::new(seed);
-    let mut left = steps;
-    while left > 0 {
-        let run = left.min(2_000);
-        Walk::new(factory, seed, random.next()).go(run);
-        left -= run;
-    }
-}
+use super::Walk;
+use crate::executor::driver::{claim, partition, record, scope, size};
+use crate::executor::model::Live;
 
 const KEYS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
-struct Walk {
-    random: Random,
-    executor: Box<dyn GroupExecutor>,
-    model: Model,
-    now: Instant,
-    setup: ExecutorSetup,
-    bounded: bool,
-    trace: Trace,
-    /// Ids of turns that have ended.
-    ended: VecDeque<TurnId>,
-    /// Nothing has happened since the executor was idle.
-    was_idle: bool,
-}
-
-/// The last steps; printed when a check fails.
-struct Trace {
-    seed: u64,
-    steps: VecDeque<String>,
-}
-
-impl Trace {
-    fn add(&mut self, step: fmt::Arguments<'_>) {
-        if self.steps.len() == 60 {
-            self.steps.pop_front();
-        }
-        self.steps.push_back(step.to_string());
-    }
-}
-
-impl Drop for Trace {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("the last steps of PROCESSION_SEED={}:", self.seed);
-            self.steps.iter().for_each(|step| eprintln!("    {step}"));
-        }
-    }
-}
-
-impl Walk {
-    fn new(factory: Factory<'_>, seed: u64, own: u64) -> Self {
-        let mut random = Random::new(own);
-        let setup = ExecutorSetup {
-            budget: Budget::new(4 + random.below(60), 200 + random.below(4_000)),
-            bodies_per_group_max: 1 + random.below(12) as usize,
-            seed: random.next(),
-        };
-        let subject = factory(setup);
-        let strict = subject.has(Knob::LaneOfItsOwn);
-        let lanes = [partition(0, 0), partition(0, 1), partition(1, 0)].map(|id| {
-            let (log, durable) = (VecDeque::new(), Progress::default());
-            (id, Lane { log, durable, epoch: 0, live: None })
-        });
-        Self {
-            random,
-            bounded: subject.has(Knob::Budget),
-            executor: subject.executor,
-            model: Model::new(BTreeMap::from(lanes), strict),
-            now: Instant::now(),
-            setup,
-            trace: Trace { seed, steps: VecDeque::new() },
-            ended: VecDeque::new(),
-            was_idle: false,
-        }
-    }
-
-    fn go(mut self, steps: u64) {
-        for step in 0..steps {
-            match self.random.below(100) {
-                0..25 => self.deliver(),
-                25..55 => drop(self.next()),
-                55..75 => self.complete(),
-                75..80 => self.pass(),
-                80..83 => self.hold(),
-                83..88 => self.commit(),
-                88..91 => self.answer_a_load(),
-                91..93 => self.assign(),
-                93 => self.revoke(Revoke::Drain),
-                94 => self.revoke(Revoke::Fence),
-                95..97 => self.stale(),
-                _ => self.explain(),
-            }
-            let load = self.executor.load();
-            let verified = self.model.load(load);
-            self.verify("load", verified);
-            if step % 500 == 499 {
-                self.settle();
-            }
-        }
-        self.settle();
-    }
-
-    #[track_caller]
-    fn verify(&self, what: &str, verified: Result<(), String>) {
-        if let Err(broken) = verified {
-            panic!("{what}: {broken} (PROCESSION_SEED={})", self.trace.seed);
-        }
-    }
-
-    fn some_partition(&mut self) -> PartitionId {
+impl Walk<'_> {
+    pub(super) fn some_partition(&mut self) -> PartitionId {
         [partition(0, 0), partition(0, 1), partition(1, 0)][self.random.below(3) as usize]
     }
 
-    fn some_claim(&mut self) -> Option<Claim> {
+    pub(super) fn some_claim(&mut self) -> Option<Claim> {
         let partition = self.some_partition();
         self.model.partitions[&partition].live.as_ref().map(|live| live.claim)
     }
 
-    fn some_scope(&mut self) -> Scope {
+    pub(super) fn some_scope(&mut self) -> Scope {
         let key = KEYS[self.random.below(8) as usize];
         scope(self.some_partition(), key)
     }
 
-    fn take_credit(&mut self) {
+    pub(super) fn take_credit(&mut self) {
         for _ in 0..1_000 {
             let Some((claim, window)) = self.executor.credit() else { return };
             self.trace.add(format_args!("credit {claim} {window:?}"));
@@ -181,7 +48,7 @@ impl Walk {
     }
 
     /// Reads up to four records, as far as the window allows, and a gap behind them.
-    fn deliver(&mut self) {
+    pub(super) fn deliver(&mut self) {
         self.take_credit();
         let Some(claim) = self.some_claim() else { return };
         let count = self.random.below(5);
@@ -215,7 +82,7 @@ impl Walk {
         self.admit(claim, records, next);
     }
 
-    fn admit(&mut self, claim: Claim, records: Vec<procession_core::Stored>, next: Offset) {
+    pub(super) fn admit(&mut self, claim: Claim, records: Vec<Stored>, next: Offset) {
         let offsets: Vec<_> = records.iter().map(|stored| stored.offset.get()).collect();
         self.trace.add(format_args!("admit {claim} {offsets:?}, next {next}"));
         self.was_idle = false;
@@ -236,7 +103,7 @@ impl Walk {
     }
 
     /// One `next`; whether it was anything but idle.
-    fn next(&mut self) -> bool {
+    pub(super) fn next(&mut self) -> bool {
         let next = self.executor.next(self.now);
         match next {
             Next::Run(turn) => self.started(turn, false),
@@ -262,7 +129,7 @@ impl Walk {
         true
     }
 
-    fn started(&mut self, turn: procession_core::Turn, divert: bool) {
+    pub(super) fn started(&mut self, turn: Turn, divert: bool) {
         let offsets: Vec<_> = turn.records().iter().map(|stored| stored.offset.get()).collect();
         self.trace.add(format_args!(
             "{} {:?} {} {:?} {offsets:?}, attempt {}",
@@ -278,11 +145,12 @@ impl Walk {
              completion since then did not say `runnable` (PROCESSION_SEED={})",
             self.trace.seed
         );
+        *(if divert { &mut self.seen.diverted } else { &mut self.seen.run }) += 1;
         let verified = self.model.started(turn, divert, self.now);
         self.verify("next", verified);
     }
 
-    fn complete(&mut self) {
+    pub(super) fn complete(&mut self) {
         let open = self.model.open.len() as u64;
         if open > 0 {
             let nth = self.random.below(open) as usize;
@@ -292,7 +160,7 @@ impl Walk {
         }
     }
 
-    fn some_verdict(&mut self, id: TurnId) -> Verdict {
+    pub(super) fn some_verdict(&mut self, id: TurnId) -> Verdict {
         let open = &self.model.open[&id];
         let (count, zombie) = (open.turn.records().len() as u32, open.zombie);
         let wait = Duration::from_millis(self.random.below(20));
@@ -307,10 +175,14 @@ impl Walk {
         }
     }
 
-    fn end(&mut self, id: TurnId, verdict: Verdict) {
+    pub(super) fn end(&mut self, id: TurnId, verdict: Verdict) {
         let completed = self.executor.complete(id, verdict, self.now);
         self.trace.add(format_args!("complete {id:?} {verdict:?} -> {completed:?}"));
         self.was_idle &= !completed.runnable;
+        let zombie = self.model.open[&id].zombie;
+        self.seen.zombies += u64::from(zombie);
+        self.seen.retried += u64::from(matches!(verdict.rest, Rest::Again { .. }));
+        self.seen.drained += u64::from(completed.drained.is_some());
         let verified = self.model.ended(id, verdict, completed, self.now);
         self.verify("complete", verified);
         self.ended.push_back(id);
@@ -319,30 +191,33 @@ impl Walk {
         }
     }
 
-    fn pass(&mut self) {
+    pub(super) fn pass(&mut self) {
         self.now += Duration::from_millis(self.random.below(8));
         self.was_idle = false;
     }
 
-    fn hold(&mut self) {
+    /// A held group is let go, or another is held: few at a time, or nothing moves.
+    pub(super) fn hold(&mut self) {
+        let held = self.model.holds.len() as u64;
+        if held > self.random.below(4) {
+            let mut held: Vec<_> = self.model.holds.keys().cloned().collect();
+            held.sort();
+            let nth = self.random.below(held.len() as u64) as usize;
+            return self.hold_as(&held[nth], None);
+        }
         let scope = self.some_scope();
-        let how = match self.random.below(6) {
-            0 => Some(Hold::Blocked),
-            1 => Some(Hold::Parked),
-            2 => Some(Hold::Cascading),
-            _ => None,
-        };
-        self.hold_as(&scope, how);
+        let how = [Hold::Blocked, Hold::Parked, Hold::Cascading][self.random.below(3) as usize];
+        self.hold_as(&scope, Some(how));
     }
 
-    fn hold_as(&mut self, scope: &Scope, how: Option<Hold>) {
+    pub(super) fn hold_as(&mut self, scope: &Scope, how: Option<Hold>) {
         self.trace.add(format_args!("hold {scope} {how:?}"));
         self.was_idle = false;
         self.executor.hold(scope, how);
         self.model.held(scope, how, self.now);
     }
 
-    fn commit(&mut self) {
+    pub(super) fn commit(&mut self) {
         if let Some(claim) = self.some_claim() {
             // Once in a while the snapshot is taken and never acknowledged.
             let acknowledged = !self.random.once_in(4);
@@ -350,19 +225,20 @@ impl Walk {
         }
     }
 
-    fn commit_of(&mut self, claim: Claim, acknowledged: bool) {
+    pub(super) fn commit_of(&mut self, claim: Claim, acknowledged: bool) {
         let progress = self.executor.progress(claim);
         self.trace.add(format_args!("progress {claim} {progress:?}, commit {acknowledged}"));
         self.verify("progress", self.model.progress(claim, progress.as_ref()));
         if let Some(progress) = progress.filter(|_| acknowledged) {
             self.was_idle = false;
+            self.seen.committed += 1;
             self.executor.committed(claim, &progress);
             self.model.committed(claim, progress);
         }
     }
 
     /// The longest outstanding load, or any other, comes.
-    fn answer_a_load(&mut self) {
+    pub(super) fn answer_a_load(&mut self) {
         let loads = self.model.loads.len() as u64;
         if loads > 0 {
             let nth = self.random.below(loads) as usize;
@@ -371,23 +247,24 @@ impl Walk {
         }
     }
 
-    fn answer(&mut self, claim: Claim, offset: Offset) {
+    pub(super) fn answer(&mut self, claim: Claim, offset: Offset) {
         self.trace.add(format_args!("loaded {claim} {offset}"));
         self.was_idle = false;
         self.model.loads.remove(&(claim, offset));
         let live = self.model.live(claim).expect("loads of ended claims are forgotten");
         let Some(record) = live.waiting.get(&offset).cloned() else { return };
+        self.seen.loaded += 1;
         let (partition, next) = (claim.partition.partition, offset.after());
         self.executor.admit(claim, Chunk { partition, records: vec![record], next }, self.now);
     }
 
     /// A partition comes, or comes back, with or without a fence of its old claim.
-    fn assign(&mut self) {
+    pub(super) fn assign(&mut self) {
         let partition = self.some_partition();
         self.assign_to(partition);
     }
 
-    fn assign_to(&mut self, partition: PartitionId) {
+    pub(super) fn assign_to(&mut self, partition: PartitionId) {
         self.let_go(Some(partition));
         self.model.fence(partition);
         let lane = self.model.partitions.get_mut(&partition).expect("a known partition");
@@ -399,14 +276,15 @@ impl Walk {
         self.executor.assign(claim, &progress, self.now);
     }
 
-    fn let_go(&mut self, of: Option<PartitionId>) {
-        let held: Vec<_> = self.model.holds.keys().cloned().collect();
+    pub(super) fn let_go(&mut self, of: Option<PartitionId>) {
+        let mut held: Vec<_> = self.model.holds.keys().cloned().collect();
+        held.sort();
         for scope in held.iter().filter(|scope| of.is_none_or(|of| scope.partition == of)) {
             self.hold_as(scope, None);
         }
     }
 
-    fn revoke(&mut self, how: Revoke) {
+    pub(super) fn revoke(&mut self, how: Revoke) {
         let Some(claim) = self.some_claim() else { return };
         self.let_go(Some(claim.partition));
         let expected = self.model.open.values().filter(|open| open.turn.claim() == claim).count();
@@ -430,7 +308,7 @@ impl Walk {
     }
 
     /// Something of the past: it must change nothing.
-    fn stale(&mut self) {
+    pub(super) fn stale(&mut self) {
         let partition = self.some_partition();
         let epoch = self.model.partitions[&partition].epoch;
         if epoch > 1 {
@@ -447,86 +325,14 @@ impl Walk {
             && !self.model.open.contains_key(&id)
         {
             let completed = self.executor.complete(id, Verdict::done(1), self.now);
-            assert_eq!(completed, procession_core::Completed::default(), "{id:?} has ended before");
+            assert_eq!(completed, Completed::default(), "{id:?} has ended before");
         }
     }
 
-    fn explain(&mut self) {
+    pub(super) fn explain(&mut self) {
         let scope = self.some_scope();
         let explain = self.executor.explain(&scope);
         self.trace.add(format_args!("explain {scope} {explain:?}"));
         self.verify("explain", self.model.explained(&scope, explain.as_ref(), self.now));
-    }
-
-    /// Everything is let go and ends well: then everything that was admitted must be terminal.
-    fn settle(&mut self) {
-        self.trace.add(format_args!("settle"));
-        let draining: Vec<_> = self
-            .model
-            .partitions
-            .iter()
-            .filter(|(_, lane)| lane.live.as_ref().is_none_or(|live| live.draining))
-            .map(|(id, _)| *id)
-            .collect();
-        for partition in draining {
-            self.assign_to(partition);
-        }
-        self.let_go(None);
-        for _ in 0..10_000 {
-            while self.next() {}
-            self.take_credit();
-            let open: Vec<_> = self.model.open.keys().copied().collect();
-            for &id in &open {
-                let count = self.model.open[&id].turn.records().len() as u32;
-                self.end(id, Verdict::done(count));
-            }
-            let loads: Vec<_> = self.model.loads.iter().copied().collect();
-            for &(claim, offset) in &loads {
-                self.answer(claim, offset);
-            }
-            if open.is_empty() && loads.is_empty() {
-                let Some(last) = self.model.last_back_off().filter(|last| *last > self.now) else {
-                    break;
-                };
-                self.now = last;
-                self.was_idle = false;
-            }
-        }
-        let claims: Vec<_> = self
-            .model
-            .partitions
-            .values()
-            .filter_map(|lane| lane.live.as_ref())
-            .map(|live| (live.claim, live.waiting.keys().copied().collect::<Vec<_>>()))
-            .collect();
-        for (claim, waiting) in claims {
-            assert!(
-                waiting.is_empty(),
-                "nothing runs, waits or is loaded any more, yet {waiting:?} of {claim} never ran \
-                 (PROCESSION_SEED={})",
-                self.trace.seed
-            );
-            self.commit_of(claim, true);
-            let left = self.executor.progress(claim);
-            self.verify("progress", self.model.progress(claim, left.as_ref()));
-        }
-        self.take_credit();
-        for live in self.model.partitions.values().filter_map(|lane| lane.live.as_ref()) {
-            assert!(
-                !live.window.minus(live.delivered).is_spent(),
-                "nothing is held, yet {} may deliver nothing: {:?} of {:?} (PROCESSION_SEED={})",
-                live.claim,
-                live.delivered,
-                live.window,
-                self.trace.seed
-            );
-        }
-        let load = self.executor.load();
-        assert_eq!(
-            load,
-            Load::default(),
-            "at rest nothing is held (PROCESSION_SEED={})",
-            self.trace.seed
-        );
     }
 }
