@@ -606,6 +606,34 @@ fn a_stuck_group_holds_back_no_more_than_the_budget_and_other_partitions_go_on()
     });
 }
 
+/// A membership that takes its time.
+struct Slow(Virtual, procession::LocalMembership);
+
+#[async_trait::async_trait]
+impl procession::Membership for Slow {
+    async fn join(
+        &self,
+        subscription: &procession::Subscription,
+        inlet: Arc<dyn procession::Inlet>,
+    ) -> Result<Box<dyn procession::Seat>, Error> {
+        self.0.sleep(Duration::from_secs(1)).await;
+        self.1.join(subscription, inlet).await
+    }
+}
+
+#[test]
+fn a_worker_that_starts_before_the_member_has_joined_is_woken() {
+    let (world, log, store) = (Virtual::new(), MemoryLog::new(1), MemoryStore::new());
+    world.block_on(async {
+        fill(log.clone(), round_robin(3, 9)).await;
+        let membership = Slow(world.clone(), procession::LocalMembership::new());
+        let consumer = builder(&world, &log, &store).membership(membership).workers(2);
+        let summary =
+            consumer.until_end().run(|_: Turn| async { Ok::<_, Error>(()) }).await.unwrap();
+        assert_eq!(summary.turns_done, 9);
+    });
+}
+
 /// A store that refuses for a while, as a full disk does.
 #[derive(Clone)]
 struct Moody {

@@ -232,8 +232,9 @@ impl Engine {
                 state.end_turn(end, now, after);
             }
             let live = state.seat.as_ref().is_some_and(|seat| seat.live());
+            // Not yet, or no longer: whoever changes that rings.
+            let mut idle = !live && room > 0;
             let room = if live { room } else { 0 };
-            let mut idle = false;
             while started.len() < room {
                 match state.executor.next(now) {
                     Next::Run(turn) => started.push(turn),
