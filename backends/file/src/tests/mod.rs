@@ -1,0 +1,4 @@
+//! The promises of the crate, by topic.
+
+mod basics;
+mod support;
