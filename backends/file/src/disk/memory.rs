@@ -185,9 +185,12 @@ impl MemoryDisk {
         world.nodes[id].data.clone()
     }
 
-    /// Replaces a file's bytes, durably.
+    /// Replaces a file's bytes, durably; makes its folder if there is none.
     pub fn put(&self, path: &Path, bytes: &[u8]) {
         let mut world = self.world();
+        let folder = parent(path);
+        world.names.insert(folder.clone(), Entry::Folder);
+        world.durable.insert(folder, Entry::Folder);
         world.next_node += 1;
         let id = world.next_node;
         let node = Node { data: bytes.to_vec(), durable: bytes.to_vec(), ..Node::default() };
@@ -430,7 +433,14 @@ impl DiskFile for MemoryFile {
             let off = world.power_off_at.is_some_and(|at| world.changes >= at);
             let node = world.nodes.get_mut(&id).ok_or(io::ErrorKind::NotFound)?;
             if failed.is_ok() {
-                node.durable.clone_from(&node.data);
+                let Node { data, durable, dirty, .. } = node;
+                durable.resize(data.len(), 0);
+                for page in dirty.iter() {
+                    let (from, to) = (page * PAGE, ((page + 1) * PAGE).min(data.len()));
+                    if from < to {
+                        durable[from..to].copy_from_slice(&data[from..to]);
+                    }
+                }
             }
             // Even after a failure the pages count as clean: a second sync proves nothing.
             if !off || failed.is_ok() {

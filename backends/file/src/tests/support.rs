@@ -118,3 +118,24 @@ impl Home {
         Permit::new(Arc::clone(self) as Arc<dyn Credit>, bytes)
     }
 }
+
+/// All files of a disk.
+pub(super) type Image = Vec<(std::path::PathBuf, Vec<u8>)>;
+
+pub(super) fn image(disk: &MemoryDisk) -> Image {
+    disk.files().into_iter().map(|path| (path.clone(), disk.bytes(&path))).collect()
+}
+
+/// A disk with these files, all durable.
+pub(super) fn disk_of(image: &Image) -> MemoryDisk {
+    let disk = MemoryDisk::new();
+    for (path, bytes) in image {
+        disk.put(path, bytes);
+    }
+    disk
+}
+
+pub(super) fn file_of<'a>(image: &'a mut Image, name: &str) -> &'a mut Vec<u8> {
+    let ends = |path: &Path| path.to_string_lossy().ends_with(name);
+    &mut image.iter_mut().find(|(path, _)| ends(path)).unwrap().1
+}
