@@ -1,1 +1,44 @@
-//! Placeholder page until the crate lands in the next commits.
+//! The embedded, durable log of procession: no server, one folder.
+//!
+//! [`FileLog`] is a [`Log`](procession_core::Log), [`FileStore`] an
+//! [`OffsetStore`](procession_core::OffsetStore) in the same folder.
+//!
+//! ```text
+//!  append ──> front (numbers, frames) ──> round ──> writer: one write, one fdatasync
+//!                                                     │ receipts, and readers wake
+//!  read ──> reader: one pass over the stream for all partitions ──> slices of shared blocks
+//!  claim, commit ──> desk: one fdatasync for all that came in meanwhile
+//!
+//!  folder:  meta   lock   00000000000000000001.seg (.idx)   …   spare.seg
+//!           progress.a   progress.b   quarantine/
+//! ```
+//!
+//! The disk is behind a seam ([`disk::Disk`]), and each worker is a `step()`: a simulation runs
+//! the code that production runs.
+
+pub mod disk;
+mod errors;
+mod format;
+mod front;
+mod groups;
+mod index;
+mod keeper;
+mod log;
+mod options;
+mod parcel;
+mod progress;
+mod reader;
+mod recover;
+mod report;
+mod round;
+mod segments;
+mod shared;
+#[cfg(test)]
+mod tests;
+mod worker;
+mod writer;
+
+pub use log::FileLog;
+pub use options::OpenOptions;
+pub use progress::FileStore;
+pub use report::{Quarantined, RecoveryReport};

@@ -1,0 +1,550 @@
+//! Opening a log: what can be chosen, and the order in which things come to be on the disk.
+
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::hash::{BuildHasher, RandomState};
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use futures::channel::oneshot;
+use procession_core::{
+    Durability, Error, ErrorKind, LogInfo, LogUuid, Router, RoutingEpoch, SipRouter,
+};
+
+use crate::disk::{
+    Clock, Disk, DiskFile, Kind, RealClock, RealDisk, parent, read_whole, write_all,
+};
+use crate::errors::system;
+use crate::format::batch::BATCH_HEADER;
+use crate::format::frame::FRAME_HEADER;
+use crate::format::meta::{BadMeta, Meta};
+use crate::format::segment::SegmentHeader;
+use crate::front::{Front, Limits, Plan};
+use crate::groups::GroupHash;
+use crate::keeper::{Chore, Keeper, Keeping};
+use crate::log::FileLog;
+use crate::progress::{Desk, Filing, NAMES};
+use crate::reader::{Reader, Reading};
+use crate::recover::Recovery;
+use crate::report::RecoveryReport;
+use crate::segments::{Folder, LOCK, META, Segments};
+use crate::shared::{Shared, Tail};
+use crate::worker::{Bell, Worker, run};
+use crate::writer::Writer;
+
+/// How to open a [`FileLog`]. Await it, or call [`open_blocking`](Self::open_blocking).
+#[derive(Clone)]
+#[must_use = "nothing is opened until the options are awaited"]
+pub struct OpenOptions {
+    path: PathBuf,
+    name: Option<String>,
+    partitions: Option<u32>,
+    router: Option<Arc<dyn Router>>,
+    durability: Durability,
+    sync_lag: Duration,
+    record_bytes_max: usize,
+    segment_bytes: u64,
+    round_bytes_max: usize,
+    groups_max: usize,
+    skip_corruption: bool,
+    disk: Arc<dyn Disk>,
+    clock: Arc<dyn Clock>,
+}
+
+/// Partitions of a new log, unless told otherwise.
+const PARTITIONS: u32 = 8;
+/// After this much quiet the last round is proven by a mark.
+const QUIET: Duration = Duration::from_millis(200);
+
+impl OpenOptions {
+    pub(crate) fn new(path: &Path) -> Self {
+        Self {
+            path: path.to_path_buf(),
+            name: None,
+            partitions: None,
+            router: None,
+            durability: Durability::Synced,
+            sync_lag: Duration::from_millis(50),
+            record_bytes_max: 1 << 20,
+            segment_bytes: 64 << 20,
+            round_bytes_max: 8 << 20,
+            groups_max: 1_000_000,
+            skip_corruption: false,
+            disk: Arc::new(RealDisk),
+            clock: Arc::new(RealClock::default()),
+        }
+    }
+
+    /// How many partitions a new log gets, 8 unless told otherwise; an existing log must have as
+    /// many. Left out, an existing log keeps what it has.
+    pub const fn partitions(mut self, partitions: u32) -> Self {
+        self.partitions = Some(partitions);
+        self
+    }
+
+    /// Which group goes to which partition. A new log gets a [`SipRouter`] of a random seed unless
+    /// told otherwise; an existing log must have been created with this one. Left out, an existing
+    /// log with a `SipRouter` keeps it.
+    pub fn router(mut self, router: Arc<dyn Router>) -> Self {
+        self.router = Some(router);
+        self
+    }
+
+    /// What receipts wait for, [`Synced`](Durability::Synced) unless told otherwise.
+    ///
+    /// # Durability
+    /// *Buffered* receipts come at once and survive nothing; *flushed* ones survive the process;
+    /// both are synced within [`sync_lag`](Self::sync_lag), and readable only then.
+    pub const fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// The longest time that a record below *synced* stays unsynced, 50 ms unless told otherwise.
+    pub const fn sync_lag(mut self, lag: Duration) -> Self {
+        self.sync_lag = lag;
+        self
+    }
+
+    /// The largest record, in bytes of key, payload and headers; 1 MiB unless told otherwise.
+    /// Larger ones are refused.
+    pub const fn record_bytes_max(mut self, bytes: usize) -> Self {
+        self.record_bytes_max = bytes;
+        self
+    }
+
+    /// The size of a segment file, preallocated; 64 MiB unless told otherwise.
+    pub const fn segment_bytes(mut self, bytes: u64) -> Self {
+        self.segment_bytes = bytes;
+        self
+    }
+
+    /// The largest single write, 8 MiB unless told otherwise. Up to three of these are in memory;
+    /// beyond that, batches wait in the futures of their callers.
+    pub const fn round_bytes_max(mut self, bytes: usize) -> Self {
+        self.round_bytes_max = bytes;
+        self
+    }
+
+    /// How many groups are remembered in memory, 1,000,000 unless told otherwise; others are looked
+    /// up on disk when they come again.
+    pub const fn groups_max(mut self, groups: usize) -> Self {
+        self.groups_max = groups;
+        self
+    }
+
+    /// The name in errors and metrics; the path unless told otherwise.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Whether damaged bytes are set aside (in the folder `quarantine`, and reported by
+    /// [`FileLog::recovery`]) instead of failing the open. Their records are lost.
+    pub const fn skip_corruption(mut self, skip: bool) -> Self {
+        self.skip_corruption = skip;
+        self
+    }
+
+    /// Another disk than that of the operating system: for simulations.
+    pub fn disk(mut self, disk: Arc<dyn Disk>) -> Self {
+        self.disk = disk;
+        self
+    }
+
+    /// Other clocks than those of the machine: for simulations.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Opens the log on this thread, which blocks for the recovery.
+    ///
+    /// # Errors
+    /// - [`Config`](ErrorKind::Config): an option makes no sense
+    /// - [`NotFound`](ErrorKind::NotFound): the folder above is missing
+    /// - [`Mismatch`](ErrorKind::Mismatch): the path is a file, a folder of something else, or a log
+    ///   with other partitions or another router; or files of another log lie in it
+    /// - [`Locked`](ErrorKind::Locked): somebody has it open; says who
+    /// - [`Denied`](ErrorKind::Denied): no permission, or a read-only file system
+    /// - [`Version`](ErrorKind::Version): a newer version wrote it
+    /// - [`Corrupt`](ErrorKind::Corrupt): bytes that were proven durable do not read back
+    /// - [`Full`](ErrorKind::Full): there is no room for the first files, or to recover without a
+    ///   spare segment
+    pub fn open_blocking(self) -> Result<FileLog, Error> {
+        let opened = self.open_parts()?;
+        opened.start()
+    }
+
+    /// Everything but the threads.
+    pub(crate) fn open_parts(self) -> Result<Parts, Error> {
+        self.check()?;
+        let lock = self.enter()?;
+        let mut report = RecoveryReport::default();
+        let folder = Folder::new(Arc::clone(&self.disk), self.path.clone(), self.segment_bytes);
+        let names =
+            self.disk.list(&self.path).map_err(|e| system("open the log", &self.path, e))?;
+        let (meta, router) = self.meta(&folder, &names)?;
+        let mut ids: Vec<u64> = names.iter().filter_map(|name| Folder::parse(name)).collect();
+        ids.sort_unstable();
+        let has_progress = NAMES.iter().any(|name| names.iter().any(|n| n == name));
+        if ids.is_empty() && has_progress {
+            return Err(self.error(ErrorKind::Corrupt).with_hint(
+                "the segments are missing but the progress store is there; restore the folder from \
+                 a copy",
+            ));
+        }
+        let partitions = meta.partitions as usize;
+        folder.wipe_spare().map_err(|e| system("open the log", &folder.path, e))?;
+        let recovery = Recovery {
+            folder: &folder,
+            log: meta.log,
+            partitions,
+            routing: meta.routing,
+            groups_max: self.groups_max.max(1),
+            skip_corruption: self.skip_corruption,
+            now: self.clock.wall().as_millis(),
+        };
+        let recovered = recovery.run(&ids, &mut report)?;
+        // After the first segment: a progress store without segments is how loss is noticed.
+        let filing = Arc::new(Filing::default());
+        let desk = Desk::open(&folder, meta.log, self.skip_corruption, Arc::clone(&filing))?;
+        // An offset that any progress names was delivered, and is never given again.
+        let mut next = recovered.next;
+        for (next, floor) in next.iter_mut().zip(desk.floors(meta.log, partitions)?) {
+            *next = (*next).max(floor);
+        }
+        let segments = Segments::default();
+        let Some(active) = recovered.segments.last().map(Arc::clone) else {
+            return Err(self.error(ErrorKind::Corrupt).with_hint("the log has no segments"));
+        };
+        let earliest = recovered.segments[0].header.base.clone();
+        for segment in recovered.segments {
+            segments.push(segment);
+        }
+        let plan = Plan { segment: active.id(), salt: active.salt, byte: recovered.byte };
+        let limits = Limits {
+            log: meta.log,
+            open_count: recovered.open_count,
+            round_bytes_max: self.round_bytes(partitions),
+            segment_bytes: self.segment_bytes,
+            segment_header: SegmentHeader::size(partitions) as u64,
+        };
+        let front = Front::new(
+            limits,
+            next.clone(),
+            recovered.log_number,
+            recovered.time,
+            recovered.groups,
+            plan,
+        );
+        let tail = Tail { earliest, ends: next, version: 1, wakers: Vec::new(), over: None };
+        let shared = Arc::new(Shared {
+            info: Arc::new(LogInfo {
+                uuid: LogUuid::from_u128(meta.log),
+                name: self.name.unwrap_or_else(|| self.path.display().to_string()),
+                partitions: NonZeroU32::new(meta.partitions).unwrap_or(NonZeroU32::MIN),
+                routing: RoutingEpoch::new(meta.routing),
+                router,
+                delivers: Durability::Synced,
+                sequences: true,
+                rereadable: true,
+                record_bytes_max: self.record_bytes_max,
+            }),
+            folder,
+            clock: self.clock,
+            log: meta.log,
+            open_count: recovered.open_count,
+            durability: self.durability,
+            sync_lag: self.sync_lag,
+            quiet: QUIET,
+            hash: GroupHash::of(meta.log),
+            front: Mutex::new(front),
+            bell: Bell::default(),
+            tail: Mutex::new(tail),
+            segments,
+            keeping: Keeping::default(),
+            reading: Reading::default(),
+        });
+        shared.keeping.add(Chore::Spare);
+        let writer = Writer::new(
+            Arc::clone(&shared),
+            active,
+            recovered.file,
+            recovered.byte,
+            recovered.proven,
+        );
+        Ok(Parts { shared, filing, report, lock, writer, desk })
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let config = |hint: String| Err(self.error(ErrorKind::Config).with_hint(hint));
+        if self.partitions == Some(0) {
+            return config(
+                "a log needs at least one partition, `partitions(0)` was asked for".into(),
+            );
+        }
+        if self.durability > Durability::Synced {
+            return config(format!(
+                "a file log cannot reach the level \"{}\"; \"synced\" is its highest",
+                self.durability
+            ));
+        }
+        if self.segment_bytes > u64::from(u32::MAX) {
+            return config("`segment_bytes` must be below 4 GiB".into());
+        }
+        let partitions = self.partitions.unwrap_or(PARTITIONS) as usize;
+        let largest = self.record_bytes_max.saturating_add(FRAME_HEADER + BATCH_HEADER);
+        if largest > self.round_bytes(partitions) {
+            return config(format!(
+                "the largest record, {} bytes, does not fit into a round of {} bytes; a round is at \
+                 most `round_bytes_max`, {}, and half of `segment_bytes`, {}",
+                self.record_bytes_max,
+                self.round_bytes(partitions),
+                self.round_bytes_max,
+                self.segment_bytes
+            ));
+        }
+        Ok(())
+    }
+
+    /// Two rounds and a mark fit into a segment.
+    fn round_bytes(&self, partitions: usize) -> usize {
+        let header = SegmentHeader::size(partitions) as u64;
+        let half = self.segment_bytes.saturating_sub(header) / 2;
+        let half = half.saturating_sub(BATCH_HEADER as u64);
+        self.round_bytes_max.min(usize::try_from(half).unwrap_or(usize::MAX))
+    }
+
+    fn error(&self, kind: ErrorKind) -> Error {
+        Error::new(kind, "open the log").at_path(&self.path)
+    }
+
+    /// Makes sure that the folder is there, and that nobody else is in it.
+    fn enter(&self) -> Result<Arc<dyn DiskFile>, Error> {
+        let fail = |e| system("open the log", &self.path, e);
+        match self.disk.kind(&self.path).map_err(fail)? {
+            Kind::Folder => {}
+            Kind::File => {
+                return Err(self
+                    .error(ErrorKind::Mismatch)
+                    .with_hint("it is a file; a log is a folder: choose another path"));
+            }
+            Kind::Missing => {
+                let above = parent(&self.path);
+                if self.disk.kind(&above).map_err(fail)? != Kind::Folder {
+                    return Err(self.error(ErrorKind::NotFound).with_hint(format!(
+                        "the folder \"{}\" does not exist; create it, or correct the path",
+                        above.display()
+                    )));
+                }
+                self.disk.create_dir(&self.path).map_err(fail)?;
+                self.disk.sync_dir(&above).map_err(fail)?;
+            }
+        }
+        self.refuse_foreign_folder()?;
+        let path = self.path.join(LOCK);
+        let lock = self.disk.open(&path, true).map_err(fail)?;
+        if !lock.try_lock().map_err(fail)? {
+            let holder = read_whole(&*lock).map_err(fail)?;
+            let holder = String::from_utf8_lossy(&holder);
+            let holder = holder.trim();
+            return Err(self.error(ErrorKind::Locked).with_hint(format!(
+                "another open log has it ({}); close that one, or end its process",
+                if holder.is_empty() { "it does not say who" } else { holder }
+            )));
+        }
+        // Only for the error of the next one who comes: not worth a sync.
+        let me = whoami();
+        lock.set_size(0).and_then(|()| write_all(&*lock, me.as_bytes(), 0)).map_err(fail)?;
+        Ok(lock)
+    }
+
+    /// Before anything is written into a folder: is it a log, or empty?
+    fn refuse_foreign_folder(&self) -> Result<(), Error> {
+        let names = self.disk.list(&self.path);
+        let names = names.map_err(|e| system("open the log", &self.path, e))?;
+        if names.iter().any(|name| name == META) {
+            return Ok(());
+        }
+        let unfinished = [LOCK, "meta.new"];
+        match names.iter().find(|name| !unfinished.contains(&name.as_str())) {
+            None => Ok(()),
+            Some(name) if Folder::parse(name).is_some() => {
+                Err(self.error(ErrorKind::Corrupt).with_hint(
+                    "there are segments but the file \"meta\" is missing; restore it from a copy",
+                ))
+            }
+            Some(name) => Err(self.error(ErrorKind::Mismatch).with_hint(format!(
+                "the folder is not a log, it holds \"{name}\"; choose an empty folder or a new path"
+            ))),
+        }
+    }
+
+    /// Reads the metadata and compares it with what was asked for, or writes it.
+    fn meta(&self, folder: &Folder, names: &[String]) -> Result<(Meta, Arc<dyn Router>), Error> {
+        let path = folder.at(META);
+        if !names.iter().any(|name| name == META) {
+            let router = self.router.clone().unwrap_or_else(|| Arc::new(SipRouter::new(random())));
+            let log = (u128::from(random()) << 64) | u128::from(random());
+            let partitions = self.partitions.unwrap_or(PARTITIONS);
+            let meta = Meta { log, partitions, routing: 1, router: router.id() };
+            if meta.router.name.len() > 255 {
+                let hint = "the name of the router is longer than 255 bytes";
+                return Err(self.error(ErrorKind::Config).with_hint(hint));
+            }
+            let written = folder.replace(&path, &meta.encode());
+            written.map_err(|e| system("create the log", &path, e))?;
+            return Ok((meta, router));
+        }
+        let read = || read_whole(&*self.disk.open(&path, false)?);
+        let bytes = read().map_err(|e| system("open the log", &path, e))?;
+        let meta = Meta::decode(&bytes).map_err(|bad| match bad {
+            BadMeta::Foreign => self.error(ErrorKind::Mismatch).at_path(&path).with_hint(
+                "the file does not begin like the metadata of a log; is this another program's folder?",
+            ),
+            BadMeta::Newer(version) => {
+                self.error(ErrorKind::Version).at_path(&path).with_hint(format!(
+                    "format version {version}, this build reads {}; upgrade the program",
+                    crate::format::VERSION
+                ))
+            }
+            BadMeta::Damaged => self.error(ErrorKind::Corrupt).at_path(&path).with_hint(
+                "the metadata is damaged; restore the file from a copy (it never changes)",
+            ),
+        })?;
+        if let Some(asked) = self.partitions.filter(|asked| *asked != meta.partitions) {
+            return Err(self.error(ErrorKind::Mismatch).with_hint(format!(
+                "the log has {} partitions, {asked} were asked for; the number cannot be changed",
+                meta.partitions
+            )));
+        }
+        let router = match &self.router {
+            Some(router) => Arc::clone(router),
+            None => Arc::new(SipRouter::new(meta.router.seed)),
+        };
+        if router.id() != meta.router {
+            return Err(self.error(ErrorKind::Mismatch).with_hint(format!(
+                "the log was created with the router {}, {} was asked for; groups would change \
+                 their partition",
+                meta.router,
+                router.id()
+            )));
+        }
+        Ok((meta, router))
+    }
+}
+
+impl IntoFuture for OpenOptions {
+    type Output = Result<FileLog, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    /// Opens the log on a thread of its own.
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let (done, opened) = oneshot::channel();
+            let path = self.path.clone();
+            let gone = |hint: String| {
+                Error::new(ErrorKind::Unavailable, "open the log").at_path(path).with_hint(hint)
+            };
+            let opening = move || drop(done.send(self.open_blocking()));
+            if let Err(e) = thread::Builder::new().name("procession-open".to_owned()).spawn(opening)
+            {
+                return Err(gone(format!("no thread could be started ({e})")));
+            }
+            match opened.await {
+                Ok(result) => result,
+                Err(_) => Err(gone("the opening thread panicked".to_owned())),
+            }
+        })
+    }
+}
+
+impl fmt::Debug for OpenOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenOptions")
+            .field("path", &self.path)
+            .field("partitions", &self.partitions)
+            .field("durability", &self.durability)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An open log whose workers do not run yet.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) filing: Arc<Filing>,
+    pub(crate) report: RecoveryReport,
+    pub(crate) lock: Arc<dyn DiskFile>,
+    pub(crate) writer: Writer,
+    pub(crate) desk: Desk,
+}
+
+/// How long a worker looks out before it sleeps: less than waking it would cost others.
+const WATCHFUL: Duration = Duration::from_micros(30);
+
+impl Parts {
+    fn start(self) -> Result<FileLog, Error> {
+        let Self { shared, filing, report, lock, writer, desk } = self;
+        let reader = Reader::new(Arc::clone(&shared));
+        let keeper = Keeper { shared: Arc::clone(&shared) };
+        let (s, f) = (&shared, &filing);
+        let begun = [
+            spawn("write", writer, s, |s| &s.bell),
+            spawn("read", reader, s, |s| &s.reading.bell),
+            spawn("keep", keeper, s, |s| &s.keeping.bell),
+            spawn("progress", desk, f, |f| &f.bell),
+        ];
+        let mut threads = Vec::new();
+        let mut failed = None;
+        for thread in begun {
+            match thread {
+                Ok(thread) => threads.push(thread),
+                Err(e) => failed = Some(e),
+            }
+        }
+        let path = shared.folder.path.clone();
+        let log = FileLog::start(shared, filing, report, threads, lock);
+        match failed {
+            // Dropping the log ends the threads that did start.
+            Some(e) => Err(Error::new(ErrorKind::Unavailable, "start the threads of the log")
+                .at_path(path)
+                .with_hint(format!("the system refused ({e})"))
+                .caused_by(e)),
+            None => Ok(log),
+        }
+    }
+}
+
+fn spawn<S: Send + Sync + 'static>(
+    name: &str,
+    worker: impl Worker + 'static,
+    shared: &Arc<S>,
+    bell: fn(&S) -> &Bell,
+) -> std::io::Result<thread::JoinHandle<()>> {
+    let shared = Arc::clone(shared);
+    thread::Builder::new()
+        .name(format!("procession-{name}"))
+        .spawn(move || run(worker, bell(&shared), WATCHFUL))
+}
+
+/// From the randomness that `std` gives to every process.
+fn random() -> u64 {
+    RandomState::new().hash_one(0_u8)
+}
+
+/// Who holds the lock, for the error of the next one.
+fn whoami() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    format!(
+        "process {}, host \"{}\", boot {}",
+        std::process::id(),
+        read("/proc/sys/kernel/hostname"),
+        read("/proc/sys/kernel/random/boot_id")
+    )
+}

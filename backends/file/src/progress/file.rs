@@ -1,0 +1,256 @@
+//! The two files, and which one counts.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use procession_core::{Error, ErrorKind, Key};
+
+use super::format::{self, FILE_HEADER, FileHeader, Frame};
+use crate::disk::{DiskFile, read_whole, write_all, zero_fill};
+use crate::errors::system;
+use crate::format::Salt;
+use crate::segments::Folder;
+
+pub(crate) const NAMES: [&str; 2] = ["progress.a", "progress.b"];
+/// Both files are preallocated to at least this.
+const FILE_BYTES_MIN: usize = if cfg!(test) { 16 << 10 } else { 1 << 20 };
+
+/// What is known of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Known {
+    pub(super) epoch: u64,
+    /// `None` once forgotten: only the epoch stays, as a floor.
+    pub(super) progress: Option<Bytes>,
+}
+
+pub(super) type Entries = HashMap<Key, Known>;
+
+#[derive(Debug)]
+pub(crate) struct Files {
+    log: u128,
+    files: [Arc<dyn DiskFile>; 2],
+    paths: [PathBuf; 2],
+    active: usize,
+    generation: u64,
+    byte: usize,
+    size: usize,
+}
+
+const OPERATION: &str = "open the progress store";
+
+impl Files {
+    /// Reads the store of a log, or begins one; always goes on in a fresh generation, so that
+    /// nothing unproven and nothing stale is ever built upon.
+    pub(super) fn open(
+        folder: &Folder,
+        log: u128,
+        skip_corruption: bool,
+    ) -> Result<(Self, Entries), Error> {
+        let paths = NAMES.map(|name| folder.at(name));
+        let open = |at: usize| {
+            let file = folder.disk.open(&paths[at], true);
+            file.map_err(|e| system(OPERATION, &paths[at], e))
+        };
+        let files = [open(0)?, open(1)?];
+        let mut contents = Vec::new();
+        for (file, path) in files.iter().zip(&paths) {
+            contents.push(read_whole(&**file).map_err(|e| system(OPERATION, path, e))?);
+        }
+        let mut found = None;
+        let mut damaged = None;
+        for at in 0..2 {
+            let error = |kind| Error::new(kind, OPERATION).at_path(&paths[at]);
+            match format::decode_header(&contents[at], log) {
+                FileHeader::Good { generation } => {
+                    if found.is_none_or(|(newest, _)| generation > newest) {
+                        found = Some((generation, at));
+                    }
+                }
+                FileHeader::Blank => {}
+                FileHeader::Damaged => damaged = Some(at),
+                FileHeader::Newer(version) => {
+                    return Err(error(ErrorKind::Version).with_hint(format!(
+                        "format version {version}, this build reads {}; upgrade the program",
+                        crate::format::VERSION
+                    )));
+                }
+                FileHeader::Foreign(other) => {
+                    return Err(error(ErrorKind::Mismatch).with_hint(format!(
+                        "it belongs to log {other:032x}, this is log {log:032x}; put the right \
+                         file back"
+                    )));
+                }
+            }
+        }
+        let mut entries = Entries::new();
+        match (found, damaged) {
+            (Some((generation, at)), _) => {
+                let salt = Salt::of(log, generation, 0);
+                load(&contents[at], salt, &mut entries, skip_corruption).map_err(|byte| {
+                    Error::new(ErrorKind::Corrupt, OPERATION).at_path(&paths[at]).with_hint(format!(
+                        "the bytes at {byte} were proven durable and do not read back as they were \
+                         written; restore the file from a copy, or open with \
+                         `skip_corruption(true)` to lose what they said: records may be delivered \
+                         again"
+                    ))
+                })?;
+            }
+            (None, Some(at)) if !skip_corruption => {
+                return Err(Error::new(ErrorKind::Corrupt, OPERATION)
+                    .at_path(&paths[at])
+                    .with_hint(
+                        "the header is damaged; restore the file from a copy, or open with \
+                     `skip_corruption(true)` to begin without any progress",
+                    ));
+            }
+            _ => {}
+        }
+        let (generation, active) = found.unwrap_or((0, 1));
+        let size = contents[active].len();
+        let mut this = Self { log, files, paths, active, generation, byte: size, size };
+        this.compact(&entries, 0)
+            .map_err(|e| system(OPERATION, &this.paths[1 - this.active], e))?;
+        // The one that is now the other needs its room too, for the next compaction.
+        this.preallocate(1 - this.active, FILE_BYTES_MIN)
+            .and_then(|()| folder.disk.sync_dir(&folder.path))
+            .map_err(|e| system(OPERATION, &this.paths[1 - this.active], e))?;
+        Ok((this, entries))
+    }
+
+    pub(super) fn path(&self) -> &PathBuf {
+        &self.paths[self.active]
+    }
+
+    /// Makes room for frames of `bytes`, by compaction if need be. `entries` is what counts.
+    ///
+    /// # Errors
+    /// If the live entries outgrow the files and the disk is full: nothing has changed then.
+    pub(super) fn room(&mut self, entries: &Entries, bytes: usize) -> io::Result<()> {
+        if self.byte + bytes <= self.size { Ok(()) } else { self.compact(entries, bytes) }
+    }
+
+    /// Appends frames and syncs them, all with one sync.
+    pub(super) fn append<'a>(
+        &mut self,
+        frames: impl Iterator<Item = (&'a Key, &'a Known)>,
+    ) -> io::Result<()> {
+        let mut out = Vec::new();
+        for (key, known) in frames {
+            encode(&mut out, self.salt(), self.byte, self.byte, key, known);
+        }
+        self.write(&out)
+    }
+
+    /// Says that everything is durable, for the next open.
+    pub(super) fn close(&mut self, entries: &Entries) -> io::Result<()> {
+        self.room(entries, 64)?;
+        let mut out = Vec::new();
+        format::encode(&mut out, self.salt(), self.byte, self.byte, None);
+        self.write(&out)
+    }
+
+    /// Bytes of the frame of this entry.
+    pub(super) fn length(key: &Key, known: &Known) -> usize {
+        let mut out = Vec::new();
+        encode(&mut out, Salt(0), 0, 0, key, known);
+        out.len()
+    }
+
+    fn write(&mut self, out: &[u8]) -> io::Result<()> {
+        write_all(&*self.files[self.active], out, self.byte as u64)?;
+        self.files[self.active].sync()?;
+        self.byte += out.len();
+        Ok(())
+    }
+
+    fn salt(&self) -> Salt {
+        Salt::of(self.log, self.generation, 0)
+    }
+
+    fn preallocate(&self, at: usize, size: usize) -> io::Result<()> {
+        if self.files[at].size()? < size as u64 {
+            zero_fill(&*self.files[at], size as u64)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what counts into the other file, and makes that one the store.
+    fn compact(&mut self, entries: &Entries, room: usize) -> io::Result<()> {
+        let (other, generation) = (1 - self.active, self.generation + 1);
+        let salt = Salt::of(self.log, generation, 0);
+        let mut out = Vec::new();
+        for (key, known) in entries {
+            encode(&mut out, salt, FILE_HEADER, FILE_HEADER, key, known);
+        }
+        let end = FILE_HEADER + out.len();
+        // Twice what is needed, so that compactions stay rare however many keys there are.
+        let size = FILE_BYTES_MIN.max((2 * (end + room)).next_multiple_of(FILE_HEADER));
+        let file = &*self.files[other];
+        // Blank until its contents are durable.
+        if file.size()? > 0 {
+            write_all(file, &[0; 64], 0)?;
+        }
+        self.preallocate(other, size)?;
+        write_all(file, &out, FILE_HEADER as u64)?;
+        file.sync()?;
+        write_all(file, &format::encode_header(self.log, generation), 0)?;
+        file.sync()?;
+        let old = std::mem::replace(&mut self.active, other);
+        (self.generation, self.byte) = (generation, end);
+        self.size = usize::try_from(file.size()?).unwrap_or(usize::MAX);
+        // A damaged header must not bring the old generation back.
+        if self.files[old].size()? > 0 {
+            write_all(&*self.files[old], &[0; 64], 0)?;
+            self.files[old].sync()?;
+        }
+        Ok(())
+    }
+}
+
+/// Appends the frame of an entry to `out`, the first byte of which will lie at `start`.
+fn encode(out: &mut Vec<u8>, salt: Salt, start: usize, synced: usize, key: &Key, known: &Known) {
+    let frame = Frame {
+        subscription: &key.subscription,
+        log: key.log,
+        partition: key.partition,
+        epoch: known.epoch,
+        progress: known.progress.as_deref(),
+    };
+    let at = start + out.len();
+    format::encode(out, salt, at, synced, Some(&frame));
+}
+
+/// Reads all frames; the position of proven bytes that are damaged is an error unless skipped.
+fn load(file: &[u8], salt: Salt, entries: &mut Entries, skip: bool) -> Result<(), usize> {
+    let mut at = FILE_HEADER;
+    loop {
+        while let Some(found) = format::decode(file, salt, at) {
+            at += found.length;
+            let Some(frame) = found.frame else { continue };
+            let key = Key {
+                subscription: frame.subscription.into(),
+                log: frame.log,
+                partition: frame.partition,
+            };
+            let progress = frame.progress.map(Bytes::copy_from_slice);
+            entries.insert(key, Known { epoch: frame.epoch, progress });
+        }
+        // The end, a torn tail, or damage: a later frame that was written when this was durable
+        // tells. A later frame that was not tells nothing, pages land in any order.
+        let mut next = at + 1;
+        let proof = loop {
+            let Some(found) = format::search(file, salt, next) else { return Ok(()) };
+            if format::decode(file, salt, found).is_some_and(|found| found.synced > at) {
+                break found;
+            }
+            next = found + 1;
+        };
+        if !skip {
+            return Err(at);
+        }
+        at = proof;
+    }
+}

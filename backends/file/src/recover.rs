@@ -1,0 +1,598 @@
+//! From the files of a log to a log that goes on.
+//!
+//! Sealed segments were synced before the next one began, and the next one says where they end:
+//! they are not scanned. The last one is. What a mark or a later header proves durable must read
+//! back, else it is corruption; what nothing proves is cut where it stops making sense, and what is
+//! left of it is rewritten into a fresh segment and synced, because after a failed sync a page
+//! that reads well need not be on the disk.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use procession_core::{Error, ErrorKind};
+
+use crate::disk::{Disk, DiskFile, Kind, read_whole, write_all};
+use crate::errors::system;
+use crate::format::Salt;
+use crate::format::batch::{BATCH_HEADER, BatchHeader, CLOSED, StreamPosition};
+use crate::format::frame::{self, Frame};
+use crate::format::segment::{BadSegment, SegmentHeader};
+use crate::groups::{GroupHash, GroupLast, Groups, Lookup};
+use crate::index::{self, Spot, Spots};
+use crate::report::{Quarantined, RecoveryReport};
+use crate::segments::{Cached, Folder, QUARANTINE, Segment};
+
+/// What to recover, and how.
+#[derive(Debug)]
+pub(crate) struct Recovery<'a> {
+    pub(crate) folder: &'a Folder,
+    pub(crate) log: u128,
+    pub(crate) partitions: usize,
+    pub(crate) routing: u32,
+    pub(crate) groups_max: usize,
+    pub(crate) skip_corruption: bool,
+    /// Log time of a new log.
+    pub(crate) now: i64,
+}
+
+/// A log that goes on.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    pub(crate) segments: Vec<Arc<Segment>>,
+    pub(crate) file: Arc<dyn DiskFile>,
+    /// Where the next batch goes.
+    pub(crate) byte: u64,
+    /// Whether the disk itself says that everything is durable.
+    pub(crate) proven: bool,
+    pub(crate) next: Vec<u64>,
+    pub(crate) log_number: u64,
+    pub(crate) time: i64,
+    pub(crate) open_count: u64,
+    pub(crate) groups: Groups,
+}
+
+/// A run of sound frames of one batch.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    header: BatchHeader,
+    /// Where its header was.
+    at: usize,
+    frames_from: usize,
+    frames_to: usize,
+    records: u32,
+    first_log_number: u64,
+}
+
+impl Piece {
+    const fn is_whole(&self) -> bool {
+        self.records == self.header.records
+            && self.frames_to - self.frames_from == self.header.body as usize
+    }
+}
+
+/// The last segment, read.
+#[derive(Debug, Default)]
+struct Scanned {
+    pieces: Vec<Piece>,
+    /// Where sound bytes end.
+    end: usize,
+    /// Everything before was durable when something later was written.
+    proven: usize,
+    closed: bool,
+    open_count: u64,
+    time: i64,
+}
+
+impl Recovery<'_> {
+    /// Recovers the stream, or begins it.
+    pub(crate) fn run(&self, ids: &[u64], report: &mut RecoveryReport) -> Result<Recovered, Error> {
+        let Some((&last, sealed)) = ids.split_last() else { return self.begin(report) };
+        for pair in ids.windows(2) {
+            if pair[0] + 1 != pair[1] {
+                let missing = self.folder.segment(pair[0] + 1);
+                return Err(self
+                    .error(ErrorKind::Corrupt)
+                    .at_path(missing)
+                    .with_hint("a segment in the middle is missing; restore it from a copy"));
+            }
+        }
+        let headers = ids.iter().map(|id| self.header(*id)).collect::<Result<Vec<_>, _>>()?;
+        let mut segments = Vec::with_capacity(ids.len() + 1);
+        let mut older: Vec<Arc<dyn Lookup>> = Vec::new();
+        for (number, id) in sealed.iter().enumerate() {
+            let end = headers[number + 1].previous_end;
+            let (segment, lookup) = self.sealed(*id, headers[number].clone(), end, report)?;
+            segments.push(segment);
+            older.push(lookup);
+        }
+        let trimmed = headers[0].log_number > 0;
+        let header = headers[headers.len() - 1].clone();
+        let path = self.folder.segment(last);
+        let file = self.open(last)?;
+        let bytes = read_whole(&*file).map_err(|e| system(OPERATION, &path, e))?;
+        let start = SegmentHeader::size(self.partitions);
+        let mut scanned = scan(&bytes, &header, start, header.log_number);
+        scanned.proven = prove(&bytes, &header, &scanned, start);
+        let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
+        if scanned.closed && used <= scanned.end {
+            report.clean = true;
+            return self.go_on(segments, older, header, file, &bytes, scanned, trimmed);
+        }
+        let mut keep = scanned.proven;
+        if scanned.end < scanned.proven {
+            // A batch that is only partly sound moves, with what is left of it.
+            keep = scanned
+                .pieces
+                .last()
+                .filter(|piece| !piece.is_whole())
+                .map_or(scanned.end, |p| p.at);
+            self.quarantine_damage(&bytes, &header, &mut scanned, report)?;
+        }
+        if used > scanned.end {
+            report.cut_bytes = (used - scanned.end) as u64;
+            report.cut_may_have_been_acknowledged = true;
+        }
+        self.rewrite(segments, older, header, &*file, &bytes, &scanned, keep, trimmed, report)
+    }
+
+    /// A new log: its first segment.
+    fn begin(&self, report: &mut RecoveryReport) -> Result<Recovered, Error> {
+        report.created = true;
+        let header = SegmentHeader {
+            log: self.log,
+            id: 1,
+            open_count: 1,
+            log_number: 0,
+            log_time: self.now,
+            previous_end: 0,
+            base: vec![0; self.partitions],
+        };
+        let path = self.folder.segment(1);
+        let (segment, file) = self
+            .folder
+            .begin(header, &[], self.partitions)
+            .map_err(|e| system("create the first segment", &path, e))?;
+        Ok(Recovered {
+            byte: segment.end(),
+            segments: vec![segment],
+            file,
+            proven: true,
+            next: vec![0; self.partitions],
+            log_number: 0,
+            time: self.now,
+            open_count: 1,
+            groups: Groups::new(self.groups_max, 1, Vec::new(), false),
+        })
+    }
+
+    fn header(&self, id: u64) -> Result<SegmentHeader, Error> {
+        let path = self.folder.segment(id);
+        let file = self.open(id)?;
+        let mut bytes = vec![0; SegmentHeader::size(self.partitions)];
+        crate::disk::read_full(&*file, &mut bytes, 0).map_err(|e| system(OPERATION, &path, e))?;
+        let header = match SegmentHeader::decode(&bytes, self.partitions) {
+            Ok(header) => header,
+            Err(BadSegment::Newer(version)) => {
+                return Err(self.error(ErrorKind::Version).at_path(path).with_hint(format!(
+                    "format version {version}, this build reads {}; upgrade the program",
+                    crate::format::VERSION
+                )));
+            }
+            Err(BadSegment::Damaged) => {
+                return Err(self.error(ErrorKind::Corrupt).at_path(path).with_hint(
+                    "the header of the segment is damaged; restore the file from a copy",
+                ));
+            }
+        };
+        if header.log != self.log || header.id != id {
+            return Err(self.error(ErrorKind::Mismatch).at_path(path).with_hint(format!(
+                "the file is segment {} of log {:032x}, here belongs segment {id} of log {:032x}; \
+                 put the right file back",
+                header.id, header.log, self.log
+            )));
+        }
+        Ok(header)
+    }
+
+    fn open(&self, id: u64) -> Result<Arc<dyn DiskFile>, Error> {
+        let path = self.folder.segment(id);
+        self.folder.disk.open(&path, false).map_err(|e| system(OPERATION, &path, e))
+    }
+
+    fn error(&self, kind: ErrorKind) -> Error {
+        Error::new(kind, OPERATION)
+    }
+
+    /// A sealed segment, with its index read or rebuilt.
+    fn sealed(
+        &self,
+        id: u64,
+        header: SegmentHeader,
+        end: u64,
+        report: &mut RecoveryReport,
+    ) -> Result<(Arc<Segment>, Arc<dyn Lookup>), Error> {
+        let (path, index_path) = (self.folder.segment(id), self.folder.index(id));
+        let disk = &self.folder.disk;
+        let fail = |e| system(OPERATION, &index_path, e);
+        let mut read =
+            index::read(disk, &index_path, self.log, id, end, self.partitions).map_err(fail)?;
+        if read.is_none() {
+            let file = self.open(id)?;
+            let bytes = read_whole(&*file).map_err(|e| system(OPERATION, &path, e))?;
+            let damaged = |at: usize| {
+                self.error(ErrorKind::Corrupt).at_path(&path).with_hint(format!(
+                    "the bytes at {at} do not read back as they were written; restore the file \
+                     from a copy"
+                ))
+            };
+            let Some(bytes) = bytes.get(..end as usize) else { return Err(damaged(bytes.len())) };
+            let start = SegmentHeader::size(self.partitions);
+            let scanned = scan(bytes, &header, start, header.log_number);
+            if scanned.end < bytes.len() && !self.skip_corruption {
+                return Err(damaged(scanned.end));
+            }
+            let (spots, groups) = self.contents(bytes, &scanned.pieces);
+            index::write(&**disk, &index_path, self.log, id, end, &spots, groups).map_err(fail)?;
+            report.indexes_rebuilt += 1;
+            read =
+                index::read(disk, &index_path, self.log, id, end, self.partitions).map_err(fail)?;
+        }
+        let Some((_, lookup)) = read else {
+            return Err(self.error(ErrorKind::Corrupt).at_path(&index_path).with_hint(
+                "an index that was just rebuilt does not read back; the disk or its memory is bad",
+            ));
+        };
+        let segment = Segment::new(header, path, end, Cached::default());
+        Ok((Arc::new(segment), Arc::new(lookup)))
+    }
+
+    /// What an index holds of these batches.
+    fn contents(&self, bytes: &[u8], pieces: &[Piece]) -> (Spots, Vec<GroupLast>) {
+        let hash = GroupHash::of(self.log);
+        let mut spots = Spots::new(self.partitions);
+        let mut last: HashMap<(u32, &[u8]), (u64, u64)> = HashMap::new();
+        for_each(bytes, pieces, |piece, at, frame| {
+            let place = frame.place;
+            let (batch, at32) = (piece.at as u32, at as u32);
+            spots.add(place.partition, Spot { offset: place.offset, batch, frame: at32 });
+            if frame.has_key() {
+                let key = frame.key();
+                let key = &bytes[at + key.start..at + key.end];
+                last.insert((place.partition, key), (place.sequence, place.offset));
+            }
+        });
+        let groups = last.into_iter().map(|((partition, key), (sequence, offset))| GroupLast {
+            hash: hash.hash(partition, key),
+            partition,
+            key: key.into(),
+            sequence,
+            offset,
+        });
+        (spots, groups.collect())
+    }
+
+    /// After an orderly close: the same segment takes more.
+    #[expect(clippy::too_many_arguments, reason = "one call, and a struct would only rename them")]
+    fn go_on(
+        &self,
+        mut segments: Vec<Arc<Segment>>,
+        older: Vec<Arc<dyn Lookup>>,
+        header: SegmentHeader,
+        file: Arc<dyn DiskFile>,
+        bytes: &[u8],
+        scanned: Scanned,
+        trimmed: bool,
+    ) -> Result<Recovered, Error> {
+        let mut groups = Groups::new(self.groups_max, header.id, older, trimmed);
+        let (spots, _) = self.contents(bytes, &scanned.pieces);
+        let (next, log_number) = self.replay(bytes, &header, &scanned.pieces, &mut groups);
+        let cached = Cached { spots: Some(spots), file: Some(Arc::clone(&file)) };
+        let path = self.folder.segment(header.id);
+        let byte = scanned.end as u64;
+        segments.push(Arc::new(Segment::new(header, path, byte, cached)));
+        Ok(Recovered {
+            segments,
+            file,
+            byte,
+            proven: true,
+            next,
+            log_number,
+            time: scanned.time,
+            open_count: scanned.open_count + 1,
+            groups,
+        })
+    }
+
+    /// After an unclean end: a fresh segment begins with what is not proven.
+    #[expect(clippy::too_many_arguments, reason = "one call, and a struct would only rename them")]
+    fn rewrite(
+        &self,
+        mut segments: Vec<Arc<Segment>>,
+        mut older: Vec<Arc<dyn Lookup>>,
+        header: SegmentHeader,
+        file: &dyn DiskFile,
+        bytes: &[u8],
+        scanned: &Scanned,
+        keep: usize,
+        trimmed: bool,
+        report: &mut RecoveryReport,
+    ) -> Result<Recovered, Error> {
+        let split = scanned.pieces.partition_point(|piece| piece.frames_to <= keep);
+        let (kept, tail) = scanned.pieces.split_at(split);
+        let (spots, last) = self.contents(bytes, kept);
+        let index_path = self.folder.index(header.id);
+        let disk: &Arc<dyn Disk> = &self.folder.disk;
+        let (id, end) = (header.id, keep as u64);
+        let fail = |e| system(OPERATION, &index_path, e);
+        index::write(&**disk, &index_path, self.log, id, end, &spots, last).map_err(fail)?;
+        let read =
+            index::read(disk, &index_path, self.log, id, end, self.partitions).map_err(fail)?;
+        let Some((_, lookup)) = read else {
+            return Err(self.error(ErrorKind::Corrupt).at_path(&index_path).with_hint(
+                "an index that was just written does not read back; the disk or its memory is bad",
+            ));
+        };
+        older.push(Arc::new(lookup));
+
+        // Only for the numbers: the groups of `kept` are in the index now.
+        let mut forget = Groups::new(usize::MAX, id, Vec::new(), trimmed);
+        let (base, log_number) = self.replay(bytes, &header, kept, &mut forget);
+        let open_count = scanned.open_count + 1;
+        let fresh = SegmentHeader {
+            log: self.log,
+            id: id + 1,
+            open_count,
+            log_number,
+            log_time: tail.first().map_or(scanned.time, |piece| piece.header.log_time),
+            previous_end: end,
+            base,
+        };
+        let start = SegmentHeader::size(self.partitions);
+        let synced = StreamPosition { segment: id, byte: end };
+        let (batches, pieces) = self.reseal(bytes, tail, start, fresh.salt(), open_count, synced);
+        report.rewritten_records = pieces.iter().map(|piece| u64::from(piece.records)).sum();
+
+        let mut whole = vec![0; start];
+        whole.extend_from_slice(&batches);
+        let mut groups = Groups::new(self.groups_max, id + 1, older, trimmed);
+        let (next, log_number) = self.replay(&whole, &fresh, &pieces, &mut groups);
+        let (spots, _) = self.contents(&whole, &pieces);
+        let path = self.folder.segment(id + 1);
+        let (segment, fresh_file) = self
+            .folder
+            .begin(fresh, &batches, self.partitions)
+            .map_err(|e| system("rewrite the unproven tail of the log", &path, e))?;
+        segment.cached().spots = Some(spots);
+        // What lies behind is never read again; without the room nothing is lost either.
+        let _ = file.set_size(end);
+        let old = Segment::new(header, self.folder.segment(id), end, Cached::default());
+        segments.push(Arc::new(old));
+        segments.push(Arc::clone(&segment));
+        Ok(Recovered {
+            byte: segment.end(),
+            segments,
+            file: fresh_file,
+            proven: false,
+            next,
+            log_number,
+            time: scanned.time,
+            open_count,
+            groups,
+        })
+    }
+
+    /// Counts what these batches hold: the next offsets, and the next log number.
+    fn replay(
+        &self,
+        bytes: &[u8],
+        header: &SegmentHeader,
+        pieces: &[Piece],
+        groups: &mut Groups,
+    ) -> (Vec<u64>, u64) {
+        let hash = GroupHash::of(self.log);
+        let mut next = header.base.clone();
+        let mut log_number = header.log_number;
+        for piece in pieces {
+            log_number = log_number.max(piece.first_log_number + u64::from(piece.records));
+        }
+        for_each(bytes, pieces, |_, at, frame| {
+            let place = frame.place;
+            if let Some(next) = next.get_mut(place.partition as usize) {
+                *next = (*next).max(place.offset + 1);
+            }
+            if frame.has_key() {
+                let key = frame.key();
+                let key = &bytes[at + key.start..at + key.end];
+                groups.recovered(hash.hash(place.partition, key), key, place);
+            }
+        });
+        (next, log_number)
+    }
+
+    /// The same frames, for another segment.
+    fn reseal(
+        &self,
+        bytes: &[u8],
+        tail: &[Piece],
+        start: usize,
+        salt: Salt,
+        open_count: u64,
+        synced: StreamPosition,
+    ) -> (Vec<u8>, Vec<Piece>) {
+        let mut out = Vec::new();
+        let mut pieces = Vec::new();
+        for piece in tail.iter().filter(|piece| piece.records > 0) {
+            let at = start + out.len();
+            let header_at = out.len();
+            out.resize(header_at + BATCH_HEADER, 0);
+            let frames_at = out.len();
+            out.extend_from_slice(&bytes[piece.frames_from..piece.frames_to]);
+            let mut frame_at = frames_at;
+            while let Some(frame) = Frame::peek(&out[frame_at..], out.len() - frame_at) {
+                frame::reseal(&mut out[frame_at..frame_at + frame.length], salt);
+                frame_at += frame.length;
+            }
+            let header = BatchHeader {
+                body: (out.len() - frames_at) as u32,
+                records: piece.records,
+                log_number: piece.first_log_number,
+                open_count,
+                synced,
+                routing: self.routing,
+                ..piece.header
+            };
+            header.encode(&mut out[header_at..], salt, at as u64);
+            pieces.push(Piece {
+                header,
+                at,
+                frames_from: start + frames_at,
+                frames_to: start + out.len(),
+                ..*piece
+            });
+        }
+        (out, pieces)
+    }
+
+    /// Damage below the proven position: an error, or set aside and stepped over.
+    fn quarantine_damage(
+        &self,
+        bytes: &[u8],
+        header: &SegmentHeader,
+        scanned: &mut Scanned,
+        report: &mut RecoveryReport,
+    ) -> Result<(), Error> {
+        let path = self.folder.segment(header.id);
+        while scanned.end < scanned.proven {
+            let from = scanned.end;
+            if !self.skip_corruption {
+                return Err(self.error(ErrorKind::Corrupt).at_path(path).with_hint(format!(
+                    "the bytes at {from} were proven durable and do not read back as they were \
+                     written; restore the file from a copy, or open with `skip_corruption(true)` \
+                     to set them aside and go on without them"
+                )));
+            }
+            let to = BatchHeader::search(bytes, header.salt(), from + 1)
+                .map_or(scanned.proven, |(at, _)| at);
+            let damaged = &bytes[from.min(bytes.len())..to.min(bytes.len())];
+            let copy = self.quarantine(header.id, from, damaged)?;
+            let bytes_count = damaged.len() as u64;
+            report.quarantined.push(Quarantined {
+                file: path.clone(),
+                at: from as u64,
+                bytes: bytes_count,
+                copy,
+            });
+            let rest = bytes.get(to..).unwrap_or_default();
+            let expected = BatchHeader::check(rest, header.salt(), to as u64)
+                .map_or(u64::MAX, |found| found.log_number);
+            let mut more = scan(bytes, header, to, expected);
+            scanned.pieces.append(&mut more.pieces);
+            scanned.end = more.end.max(to);
+            scanned.open_count = scanned.open_count.max(more.open_count);
+            scanned.time = scanned.time.max(more.time);
+        }
+        Ok(())
+    }
+
+    fn quarantine(&self, id: u64, at: usize, bytes: &[u8]) -> Result<std::path::PathBuf, Error> {
+        let folder = self.folder.at(QUARANTINE);
+        let copy = folder.join(format!("{id:020}-{at}.bytes"));
+        let disk = &self.folder.disk;
+        let write = || {
+            if disk.kind(&folder)? == Kind::Missing {
+                disk.create_dir(&folder)?;
+                disk.sync_dir(&self.folder.path)?;
+            }
+            let file = disk.open(&copy, true)?;
+            write_all(&*file, bytes, 0)?;
+            file.sync()?;
+            disk.sync_dir(&folder)
+        };
+        write().map_err(|e| system("set damaged bytes aside", &copy, e))?;
+        Ok(copy)
+    }
+}
+
+const OPERATION: &str = "recover the log";
+
+/// Reads batches from `at` on, as long as they make sense: the first one begins with log number
+/// `expected`.
+fn scan(bytes: &[u8], segment: &SegmentHeader, at: usize, mut expected: u64) -> Scanned {
+    let salt = segment.salt();
+    let mut scanned = Scanned {
+        end: at,
+        open_count: segment.open_count,
+        time: segment.log_time,
+        ..Scanned::default()
+    };
+    while let Some(rest) = bytes.get(scanned.end..)
+        && let Some(header) = BatchHeader::check(rest, salt, scanned.end as u64)
+    {
+        let body_at = scanned.end + BATCH_HEADER;
+        let follows = header.log_number == expected && header.open_count >= scanned.open_count;
+        if !follows {
+            break;
+        }
+        let body = bytes.get(body_at..).unwrap_or_default();
+        let body = &body[..body.len().min(header.body as usize)];
+        let mut at = 0;
+        let mut records = 0;
+        while records < header.records
+            && let Some(frame) = body.get(at..).and_then(|bytes| Frame::check(bytes, salt))
+            && (frame.place.partition as usize) < segment.base.len()
+        {
+            at += frame.length;
+            records += 1;
+        }
+        scanned.pieces.push(Piece {
+            header,
+            at: scanned.end,
+            frames_from: body_at,
+            frames_to: body_at + at,
+            records,
+            first_log_number: header.log_number,
+        });
+        expected = header.log_number + u64::from(records);
+        scanned.open_count = header.open_count;
+        scanned.time = scanned.time.max(header.log_time);
+        scanned.end = body_at + at;
+        scanned.closed = header.flags & CLOSED != 0;
+        if records < header.records || at != header.body as usize {
+            scanned.closed = false;
+            break;
+        }
+    }
+    scanned
+}
+
+/// How far the segment is proven durable, by any header in it, also behind damage.
+fn prove(bytes: &[u8], segment: &SegmentHeader, scanned: &Scanned, start: usize) -> usize {
+    let mut proven = start;
+    let mut learn = |header: &BatchHeader| {
+        if header.synced.segment == segment.id {
+            proven = proven.max(header.synced.byte as usize);
+        }
+    };
+    scanned.pieces.iter().for_each(|piece| learn(&piece.header));
+    if scanned.closed {
+        return scanned.end.max(proven);
+    }
+    let mut at = scanned.end;
+    while let Some((found, header)) = BatchHeader::search(bytes, segment.salt(), at) {
+        learn(&header);
+        at = found + 1;
+    }
+    proven
+}
+
+fn for_each(bytes: &[u8], pieces: &[Piece], mut visit: impl FnMut(&Piece, usize, &Frame)) {
+    for piece in pieces {
+        let mut at = piece.frames_from;
+        while at < piece.frames_to
+            && let Some(frame) = Frame::peek(&bytes[at..], piece.frames_to - at)
+        {
+            visit(piece, at, &frame);
+            at += frame.length;
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Bytes that change on the disk: an error or a cut, never a wrong record.
+
+use futures::executor::block_on;
+use procession_core::*;
+
+use super::support::*;
+use crate::OpenOptions;
+use crate::disk::MemoryDisk;
+
+fn small(disk: &MemoryDisk) -> OpenOptions {
+    options(disk).segment_bytes(24 << 10).round_bytes_max(8 << 10)
+}
+
+/// A log that was not closed, its bytes, and what was in partition 0.
+fn unclean() -> (Image, Vec<(u64, String, String)>) {
+    let disk = MemoryDisk::new();
+    let log = small(&disk).open_blocking().unwrap();
+    for i in 0..6 {
+        stored(&log, 0, &format!("case-{}", i % 2), &format!("payload-{i}"));
+    }
+    let image = image(&disk);
+    (image, contents(&log, 0))
+}
+
+fn used(bytes: &[u8]) -> usize {
+    bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1
+}
+
+/// Opens a damaged log: what it gives must be a prefix of what was there.
+#[track_caller]
+fn opens_to_a_prefix(image: &Image, whole: &[(u64, String, String)], what: &str) -> Option<usize> {
+    let disk = disk_of(image);
+    match small(&disk).open_blocking() {
+        Err(error) => {
+            let known = [ErrorKind::Corrupt, ErrorKind::Version, ErrorKind::Mismatch];
+            assert!(known.contains(&error.kind()), "{what}: {error:?}");
+            assert!(error.path().is_some(), "{what}: {error:?}");
+            None
+        }
+        Ok(log) => {
+            let found = contents(&log, 0);
+            assert_eq!(found[..], whole[..found.len()], "{what}");
+            let next = stored(&log, 0, "case-0", "after");
+            assert_eq!(next.offset, Offset::new(found.len() as u64), "{what}");
+            Some(found.len())
+        }
+    }
+}
+
+#[test]
+fn a_flipped_bit_anywhere_in_a_segment_is_corruption_or_a_cut_of_the_unproven_tail() {
+    let (image, whole) = unclean();
+    let mut clean = image.clone();
+    let end = used(file_of(&mut clean, "1.seg"));
+    let (mut corrupt, mut cut) = (0, 0);
+    // The header has 100 bytes, the batches begin at 4,096.
+    for at in (0..100).chain(4096..end) {
+        let mut damaged = image.clone();
+        file_of(&mut damaged, "1.seg")[at] ^= 1 << (at % 8);
+        match opens_to_a_prefix(&damaged, &whole, &format!("byte {at}")) {
+            None => corrupt += 1,
+            Some(n) => {
+                // Five rounds are proven by the headers of the rounds behind them.
+                assert!(n >= 5, "byte {at}: only {n} records are left");
+                cut += 1;
+            }
+        }
+    }
+    assert!(corrupt > 100 && cut > 50, "{corrupt} {cut}");
+}
+
+#[test]
+fn a_tail_cut_at_any_byte_leaves_what_is_before_it() {
+    let (image, whole) = unclean();
+    let mut clean = image.clone();
+    let end = used(file_of(&mut clean, "1.seg"));
+    for keep in end - 300..end {
+        let mut torn = image.clone();
+        file_of(&mut torn, "1.seg")[keep..].fill(0);
+        let left = opens_to_a_prefix(&torn, &whole, &format!("cut at {keep}"));
+        // A cut inside the last round is a torn write; further ahead nothing proves more.
+        assert!(left.is_some_and(|n| n < 6), "cut at {keep}: {left:?}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_metadata_or_index_never_goes_unnoticed() {
+    let disk = MemoryDisk::new();
+    let log = small(&disk).open_blocking().unwrap();
+    for i in 0..200 {
+        stored(&log, 0, &format!("case-{}", i % 7), &format!("payload-{i:0>200}"));
+    }
+    let whole = contents(&log, 0);
+    block_on(log.close()).unwrap();
+    let image = image(&disk);
+    for name in ["meta", "1.idx"] {
+        let length = file_of(&mut image.clone(), name).len();
+        for at in 0..length {
+            let mut damaged = image.clone();
+            file_of(&mut damaged, name)[at] ^= 1 << (at % 8);
+            let disk = disk_of(&damaged);
+            match small(&disk).open_blocking() {
+                Err(error) => assert_eq!(name, "meta", "{error:?}"),
+                // An index is rebuilt, or its groups are checked when they are looked up.
+                Ok(log) => {
+                    assert_eq!(name, "1.idx", "byte {at}");
+                    assert_eq!(contents(&log, 0), whole, "byte {at}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn skipping_corruption_sets_the_bytes_aside_and_reports_them() {
+    let (mut image, whole) = unclean();
+    // In the second round: a payload byte.
+    let bytes = file_of(&mut image, "1.seg");
+    let at = bytes.windows(9).position(|w| w == b"payload-1").unwrap();
+    bytes[at] ^= 1;
+    let disk = disk_of(&image);
+    let error = small(&disk).open_blocking().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.to_string().contains("skip_corruption"), "{error}");
+    let log = small(&disk).skip_corruption(true).open_blocking().unwrap();
+    let left: Vec<_> = whole.iter().filter(|(offset, ..)| *offset != 1).cloned().collect();
+    assert_eq!(contents(&log, 0), left);
+    let [quarantined] = &log.recovery().quarantined[..] else { panic!("{:?}", log.recovery()) };
+    assert!(disk.bytes(&quarantined.copy).windows(8).any(|w| w == b"ayload-1"));
+    // Recover, write, crash, recover again.
+    stored(&log, 0, "case-0", "after");
+    crash(log, &disk, 3);
+    let log = small(&disk).open_blocking().unwrap();
+    assert_eq!(contents(&log, 0).len(), left.len() + 1);
+}
+
+#[test]
+fn a_flipped_bit_in_a_sealed_segment_is_an_error_of_the_read() {
+    let disk = MemoryDisk::new();
+    let log = small(&disk).open_blocking().unwrap();
+    for i in 0..200 {
+        stored(&log, 0, "case", &format!("payload-{i:0>200}"));
+    }
+    block_on(log.close()).unwrap();
+    let mut damaged = image(&disk);
+    file_of(&mut damaged, "1.seg")[9000] ^= 4;
+    let disk = disk_of(&damaged);
+    let log = small(&disk).open_blocking().unwrap();
+    let error = read_from(&log, 0, 0).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.to_string().contains("00000000000000000001.seg"), "{error}");
+}
+
+#[test]
+fn a_flipped_bit_in_the_progress_store_is_noticed_where_it_was_proven() {
+    let disk = MemoryDisk::new();
+    let log = small(&disk).open_blocking().unwrap();
+    let (store, key) = (log.store(), key(&log, "archive", 0));
+    let (epoch, _) = block_on(store.claim(&key, Epoch::FIRST, Some(Offset::ZERO))).unwrap().unwrap();
+    for next in 1..4 {
+        let progress = Progress::at(Offset::new(next));
+        block_on(store.commit(&[Commit { key: &key, epoch, progress: &progress }])).unwrap();
+    }
+    drop(store);
+    block_on(log.close()).unwrap();
+    let image = image(&disk);
+    let name = ["progress.a", "progress.b"]
+        .into_iter()
+        .find(|name| file_of(&mut image.clone(), name)[..8] == *b"PRCNPROG")
+        .unwrap();
+    let end = used(file_of(&mut image.clone(), name));
+    for at in (0..44).chain(4096..end) {
+        let mut damaged = image.clone();
+        file_of(&mut damaged, name)[at] ^= 1 << (at % 8);
+        let disk = disk_of(&damaged);
+        match small(&disk).open_blocking() {
+            Err(error) => {
+                let known = [ErrorKind::Corrupt, ErrorKind::Version];
+                assert!(known.contains(&error.kind()), "byte {at}: {error:?}");
+            }
+            // Only the mark of the close itself may go unnoticed: everything before is proven.
+            Ok(log) => {
+                let claimed = block_on(log.store().claim(&key, Epoch::FIRST, None)).unwrap();
+                assert_eq!(claimed.unwrap().1.next, Offset::new(3), "byte {at}");
+            }
+        }
+    }
+}
+
+#[test]
+fn segments_and_progress_of_another_log_are_refused() {
+    let (image, _) = unclean();
+    let (mut other, _) = unclean();
+    for name in ["1.seg", "progress.a"] {
+        let mut mixed = image.clone();
+        *file_of(&mut mixed, name) = file_of(&mut other, name).clone();
+        let error = small(&disk_of(&mixed)).open_blocking().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Mismatch, "{error:?}");
+    }
+}

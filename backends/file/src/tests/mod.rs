@@ -1,0 +1,13 @@
+//! The promises of the crate, by topic.
+
+mod appending;
+mod basics;
+mod crash;
+mod damage;
+mod faults;
+mod fixture;
+mod kill;
+mod opening;
+mod progress;
+mod reading;
+mod support;
