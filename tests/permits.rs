@@ -87,7 +87,11 @@ fn program() -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let target = tests.parent().and_then(Path::parent).unwrap();
     let program = target.join("examples").join(format!("permits{}", std::env::consts::EXE_SUFFIX));
-    assert!(program.exists(), "{} is not built; run `cargo test` without filters on targets", program.display());
+    assert!(
+        program.exists(),
+        "{} is not built; run `cargo test` without filters on targets",
+        program.display()
+    );
     program
 }
 
@@ -165,7 +169,9 @@ fn an_empty_file_with_a_header_is_no_work() {
 
 #[test]
 fn empty_keys_quotes_and_line_breaks_are_values_like_any_other() {
-    let text = format!("{HEADER},first,r,t\n,\"sec,ond\",r,t\n\"a\"\"b\",\"two\nlines\",r,t\n,third,r,t\n");
+    let text = format!(
+        "{HEADER},first,r,t\n,\"sec,ond\",r,t\n\"a\"\"b\",\"two\nlines\",r,t\n,third,r,t\n"
+    );
     let stage = Stage::new(&text);
     stage.run(&["--work-ms", "0"]).holds(4);
     stage.run(&["--work-ms", "0"]).holds(4);
@@ -245,12 +251,8 @@ fn killed_at_random_points_it_loses_and_reorders_nothing() {
     let args = ["--work-ms", "5", "--concurrency", "8", "--commit-ms", "10", "--partitions", "4"];
     let mut killed = 0;
     for _ in 0..kills {
-        let mut child = stage
-            .command(&args)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut child =
+            stage.command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         // A real wait: the moment of the kill is what varies.
         std::thread::sleep(Duration::from_micros(random.u64(0..250_000)));
         killed += u64::from(child.try_wait().unwrap().is_none());

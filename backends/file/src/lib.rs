@@ -33,6 +33,7 @@ mod report;
 mod round;
 mod segments;
 mod shared;
+mod subscribe;
 #[cfg(test)]
 mod tests;
 mod worker;

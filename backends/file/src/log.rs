@@ -9,8 +9,8 @@ use std::thread::{self, JoinHandle};
 use async_trait::async_trait;
 use futures::channel::oneshot;
 use procession_core::{
-    Appending, Batch, Budget, Chunk, Error, ErrorKind, Log, LogInfo, Offset, Position, Version,
-    Want,
+    Appending, Batch, Budget, Chunk, Error, ErrorKind, LocalMembership, Log, LogInfo, Offset,
+    Position, Version, Want,
 };
 
 use crate::disk::DiskFile;
@@ -63,6 +63,7 @@ struct Handle {
     /// Holds the lock of the folder until the threads have ended.
     lock: Mutex<Option<Arc<dyn DiskFile>>>,
     failed: Arc<Mutex<Option<Error>>>,
+    membership: LocalMembership,
 }
 
 impl FileLog {
@@ -124,6 +125,11 @@ impl FileLog {
         self.0.failure().map_or(Ok(()), Err)
     }
 
+    /// Who is a member of what, shared by all clones.
+    pub(crate) fn membership(&self) -> LocalMembership {
+        self.0.membership.clone()
+    }
+
     pub(crate) fn filing(&self) -> &Filing {
         &self.0.filing
     }
@@ -137,7 +143,8 @@ impl FileLog {
     ) -> Self {
         let failed = Arc::default();
         let (threads, lock) = (Mutex::new(threads), Mutex::new(Some(lock)));
-        Self(Arc::new(Handle { shared, filing, report, threads, lock, failed }))
+        let membership = LocalMembership::new();
+        Self(Arc::new(Handle { shared, filing, report, threads, lock, failed, membership }))
     }
 
     #[cfg(test)]

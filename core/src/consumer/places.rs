@@ -18,7 +18,7 @@ pub(crate) struct Places<F, L> {
     places: Vec<Place<F, L>>,
     free: Vec<u32>,
     woken: Arc<Woken>,
-    /// Indices being polled in this round; kept to reuse its memory.
+    /// Taken from the woken list and not polled yet, last first.
     round: Vec<u32>,
 }
 
@@ -116,21 +116,15 @@ impl<F: Future, L> Places<F, L> {
         self.poll_place(index)
     }
 
-    /// Polls every place that was woken; hands over what ended.
-    pub(crate) fn poll_woken(
-        &mut self,
-        mut ended: impl FnMut(L, Result<F::Output, Panic>),
-    ) -> usize {
-        let mut round = std::mem::take(&mut self.round);
-        std::mem::swap(&mut *self.woken.lock(), &mut round);
-        let polled = round.len();
-        for index in round.drain(..) {
-            if let Some((label, output)) = self.poll_place(index) {
-                ended(label, output);
-            }
+    /// Polls the next place that was woken, if there is one; hands over what ended.
+    pub(crate) fn poll_woken(&mut self) -> Option<Option<(L, Result<F::Output, Panic>)>> {
+        if self.round.is_empty() {
+            std::mem::swap(&mut *self.woken.lock(), &mut self.round);
+            // In the order of the wake-ups: the list is taken from its end.
+            self.round.reverse();
         }
-        self.round = round;
-        polled
+        let index = self.round.pop()?;
+        Some(self.poll_place(index))
     }
 
     fn poll_place(&mut self, index: u32) -> Option<(L, Result<F::Output, Panic>)> {

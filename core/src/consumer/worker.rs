@@ -75,9 +75,13 @@ where
             if self.engine.is_closed() {
                 return Poll::Ready(());
             }
-            let mut moved = self.poll_woken();
-            self.exchange();
-            moved += self.start();
+            // One woken turn at a time: when it ends, its place is filled before the next is
+            // polled, so that no place stands empty while others are busy.
+            let mut moved = usize::from(self.poll_woken());
+            if moved == 0 || !self.ended.is_empty() {
+                self.exchange();
+                moved += self.start();
+            }
             if moved == 0 {
                 return Poll::Pending;
             }
@@ -91,9 +95,13 @@ where
         }
     }
 
-    fn poll_woken(&mut self) -> usize {
-        let Self { engine, places, ended, random, .. } = self;
-        places.poll_woken(|running, output| ended.push(judge(engine, running, output, random)))
+    /// Whether there was a woken turn to poll.
+    fn poll_woken(&mut self) -> bool {
+        let Some(polled) = self.places.poll_woken() else { return false };
+        if let Some((running, output)) = polled {
+            self.ended.push(judge(&self.engine, running, output, &mut self.random));
+        }
+        true
     }
 
     fn exchange(&mut self) {

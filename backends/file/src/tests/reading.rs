@@ -1,9 +1,9 @@
 //! Reads against a model, across rolls and reopens.
 
-use futures::executor::block_on;
 use futures::FutureExt;
-use proptest::prelude::*;
+use futures::executor::block_on;
 use procession_core::*;
+use proptest::prelude::*;
 
 use super::support::*;
 use crate::disk::MemoryDisk;
