@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 
-use futures::executor::block_on;
 use futures::FutureExt;
+use futures::executor::block_on;
 use procession_core::*;
 
 use super::support::*;
@@ -72,7 +72,8 @@ fn an_append_dropped_at_any_point_tears_nothing() {
     let log = open(&disk);
     let mut sent = Vec::new();
     for i in 0..2000 {
-        let mut appending = log.append(Batch::one(Partition::new(0), record("a", &format!("{i:0>100}"))));
+        let mut appending =
+            log.append(Batch::one(Partition::new(0), record("a", &format!("{i:0>100}"))));
         match i % 3 {
             0 => drop(appending),
             1 => drop((&mut appending).now_or_never()),
@@ -171,7 +172,8 @@ fn log_time_never_falls_when_the_clock_jumps_back() {
     let times: Vec<i64> =
         read_from(&log, 0, 0).unwrap().iter().map(|s| s.log_time.as_millis()).collect();
     assert_eq!(times, [5000, 9000, 9000, 9000, 9000, 12_000]);
-    let at = |time| block_on(log.ends(Position::Time(Timestamp::from_millis(time)))).unwrap()[0].get();
+    let at =
+        |time| block_on(log.ends(Position::Time(Timestamp::from_millis(time)))).unwrap()[0].get();
     assert_eq!([at(0), at(5000), at(5001), at(9001), at(12_001)], [0, 0, 1, 5, 6]);
 }
 
@@ -184,7 +186,8 @@ fn sequences_count_each_group_across_rolls_evictions_and_reopens() {
         let log = options(&disk).groups_max(5).open_blocking().unwrap();
         for i in 0..150 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let (key, partition) = (format!("case-{}", (state >> 33) % 40), (state >> 40) as u32 % 3);
+            let (key, partition) =
+                (format!("case-{}", (state >> 33) % 40), (state >> 40) as u32 % 3);
             let next: &mut u64 = expected.entry((partition, key.clone())).or_default();
             let receipt = stored(&log, partition, &key, &format!("{i:0>900}"));
             assert_eq!(receipt.sequence, Some(Sequence::new(*next)), "life {life} {key}");
@@ -205,7 +208,12 @@ fn a_record_without_a_key_has_no_sequence_and_every_part_survives() {
     let headers = Headers::default().with("a", None).with("b", Some(b"")).with("a", Some(b"x"));
     let records = [
         Record::from_parts(None, None, Headers::default(), None),
-        Record::from_parts(Some("".into()), Some("".into()), headers, Some(Timestamp::from_millis(-5))),
+        Record::from_parts(
+            Some("".into()),
+            Some("".into()),
+            headers,
+            Some(Timestamp::from_millis(-5)),
+        ),
         Record::from_parts(Some("k".into()), None, Headers::default(), None),
         Record::from_parts(None, Some("p".into()), Headers::default(), None),
     ];

@@ -39,7 +39,10 @@ fn acknowledged_records_survive_power_cuts_in_a_row() {
             disk.heal();
             let log = open(&disk);
             let found: Vec<String> = contents(&log, 0).into_iter().map(|(_, _, p)| p).collect();
-            assert!(is_subsequence(&acknowledged, &found), "seed {seed}: {acknowledged:?} {found:?}");
+            assert!(
+                is_subsequence(&acknowledged, &found),
+                "seed {seed}: {acknowledged:?} {found:?}"
+            );
             let numbers: Vec<u64> = found.iter().map(|p| p.parse().unwrap()).collect();
             assert!(numbers.is_sorted_by(|a, b| a < b), "seed {seed}: {numbers:?}");
             let stored = read_from(&log, 0, 0).unwrap();

@@ -156,7 +156,8 @@ fn a_flipped_bit_in_the_progress_store_is_noticed_where_it_was_proven() {
     let disk = MemoryDisk::new();
     let log = small(&disk).open_blocking().unwrap();
     let (store, key) = (log.store(), key(&log, "archive", 0));
-    let (epoch, _) = block_on(store.claim(&key, Epoch::FIRST, Some(Offset::ZERO))).unwrap().unwrap();
+    let (epoch, _) =
+        block_on(store.claim(&key, Epoch::FIRST, Some(Offset::ZERO))).unwrap().unwrap();
     for next in 1..4 {
         let progress = Progress::at(Offset::new(next));
         block_on(store.commit(&[Commit { key: &key, epoch, progress: &progress }])).unwrap();

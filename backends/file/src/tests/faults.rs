@@ -91,7 +91,8 @@ fn a_full_disk_hands_records_back_and_the_log_goes_on_when_there_is_room() {
     let log = open(&disk);
     let key = key(&log, "s", 0);
     let store = log.store();
-    let (epoch, _) = block_on(store.claim(&key, Epoch::FIRST, Some(Offset::ZERO))).unwrap().unwrap();
+    let (epoch, _) =
+        block_on(store.claim(&key, Epoch::FIRST, Some(Offset::ZERO))).unwrap().unwrap();
     disk.space_left(Some(0));
     let mut kept = 0;
     let mut refused = 0;
@@ -132,9 +133,11 @@ fn no_space_in_the_middle_of_a_write_leaves_no_trace() {
     let disk = MemoryDisk::new();
     let log = open(&disk);
     stored(&log, 0, "a", "1");
-    // A file system that copies on write can be full even inside a file.
-    disk.fail(fault(FaultOp::Write, "1.seg", Io::StorageFull));
-    assert!(matches!(send(&log, 0, "a", "2"), Outcome::Refused(_, e) if e.kind() == ErrorKind::Full));
+    // The handle knows the file by the name it was opened under. A file system that copies on write can be full even inside a file.
+    disk.fail(fault(FaultOp::Write, "/spare.seg", Io::StorageFull));
+    assert!(
+        matches!(send(&log, 0, "a", "2"), Outcome::Refused(_, e) if e.kind() == ErrorKind::Full)
+    );
     let receipt = stored(&log, 0, "a", "3");
     assert_eq!((receipt.offset, receipt.sequence), (Offset::new(1), Some(Sequence::new(1))));
     crash(log, &disk, 8);
@@ -167,7 +170,8 @@ fn a_failed_sync_of_a_commit_leaves_it_unknown_and_stops_the_store() {
     let disk = MemoryDisk::new();
     let log = open(&disk);
     let (store, key) = (log.store(), key(&log, "s", 0));
-    let (epoch, _) = block_on(store.claim(&key, Epoch::FIRST, Some(Offset::ZERO))).unwrap().unwrap();
+    let (epoch, _) =
+        block_on(store.claim(&key, Epoch::FIRST, Some(Offset::ZERO))).unwrap().unwrap();
     disk.fail(fault(FaultOp::Sync, "progress", Io::Other));
     let progress = Progress::at(Offset::new(3));
     let commit = [Commit { key: &key, epoch, progress: &progress }];

@@ -25,7 +25,9 @@ fn child_appends_until_it_is_killed() {
     let first = contents(&log, 1).len();
     for i in first.. {
         let waiting: Vec<_> = (0..1 + i % 4)
-            .map(|_| log.append(Batch::one(Partition::new(1), record("case", &"x".repeat(i % 500)))))
+            .map(|_| {
+                log.append(Batch::one(Partition::new(1), record("case", &"x".repeat(i % 500))))
+            })
             .collect();
         for appending in waiting {
             if let Some(Outcome::Stored(receipt)) = block_on(appending).into_iter().next() {

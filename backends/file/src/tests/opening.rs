@@ -31,7 +31,9 @@ fn no_partitions_is_a_configuration_error() {
 #[test]
 fn a_missing_parent_a_file_and_a_foreign_folder_are_told_apart() {
     let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| FileLog::open(folder.path().join(name)).segment_bytes(1 << 20).record_bytes_max(1000);
+    let at = |name: &str| {
+        FileLog::open(folder.path().join(name)).segment_bytes(1 << 20).record_bytes_max(1000)
+    };
     refused(at("missing/log"), ErrorKind::NotFound, &["missing", "does not exist", "create it"]);
     std::fs::write(folder.path().join("file"), b"x").unwrap();
     refused(at("file"), ErrorKind::Mismatch, &["it is a file"]);
@@ -46,7 +48,8 @@ fn a_missing_parent_a_file_and_a_foreign_folder_are_told_apart() {
 #[test]
 fn a_read_only_folder_is_denied() {
     let disk = MemoryDisk::new();
-    let fault = |kind| Fault { op: FaultOp::Create, path: "lock".into(), after: 0, kind, stays: true };
+    let fault =
+        |kind| Fault { op: FaultOp::Create, path: "lock".into(), after: 0, kind, stays: true };
     disk.fail(fault(std::io::ErrorKind::ReadOnlyFilesystem));
     refused(options(&disk), ErrorKind::Denied, &["read-only", "/log"]);
 }
@@ -78,12 +81,12 @@ fn another_number_of_partitions_another_router_and_another_seed_are_mismatches()
     drop(open(&disk));
     refused(options(&disk).partitions(5), ErrorKind::Mismatch, &["has 3 partitions", "5 were"]);
     let by_length = router("by-length", |key: &[u8], n: NonZeroU32| key.len() as u32 % n.get());
-    refused(options(&disk).router(Arc::new(by_length)), ErrorKind::Mismatch, &["by-length", "siphash"]);
     refused(
-        options(&disk).router(Arc::new(SipRouter::new(1))),
+        options(&disk).router(Arc::new(by_length)),
         ErrorKind::Mismatch,
-        &["seed 1"],
+        &["by-length", "siphash"],
     );
+    refused(options(&disk).router(Arc::new(SipRouter::new(1))), ErrorKind::Mismatch, &["seed 1"]);
     let log = FileLog::open(FOLDER)
         .disk(Arc::new(disk.clone()))
         .segment_bytes(64 << 10)

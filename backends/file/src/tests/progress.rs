@@ -91,6 +91,8 @@ fn commits_of_a_batch_are_answered_one_by_one() {
     let progress = Progress::at(Offset::new(3));
     let batch = keys.each_ref().map(|key| Commit { key, epoch: Epoch::FIRST, progress: &progress });
     let answers = block_on(log.store().commit(&batch)).unwrap();
-    assert!(matches!(&answers[..], [Committed::Done, Committed::Fenced(newer), Committed::Unknown(e)]
-        if newer.get() == 5 && e.kind() == ErrorKind::NotFound));
+    assert!(
+        matches!(&answers[..], [Committed::Done, Committed::Fenced(newer), Committed::Unknown(e)]
+        if newer.get() == 5 && e.kind() == ErrorKind::NotFound)
+    );
 }
