@@ -6,10 +6,10 @@
 //!  | PRCNINDX | vers.| 0    | end    | log UUID | segment id | filter | spots  | groups | crc   |
 //!  +----------+------+------+--------+----------+------------+--------+--------+--------+-------+
 //!  filter: bits by group hash | crc · spots: partition, batch, frame (u32), offset (u64) | crc
-//!  groups: 40 bytes each, by hash:
-//!  +--------+----------+--------+-----------+--------+---------+-----+
-//!  | hash   | sequence | offset | partition | key at | key len | crc |    the crc covers the key too
-//!  +--------+----------+--------+-----------+--------+---------+-----+
+//!  groups: 44 bytes each, by hash:
+//!  +--------+----------+--------+-----------+--------+---------+---------+-----+
+//!  | hash   | sequence | offset | partition | key at | key len | key crc | crc |
+//!  +--------+----------+--------+-----------+--------+---------+---------+-----+
 //!  keys
 //! ```
 
@@ -23,7 +23,7 @@ use crate::groups::{GroupLast, Lookup};
 
 const MAGIC: [u8; 8] = *b"PRCNINDX";
 const HEAD: usize = 56;
-const SLOT: usize = 40;
+const SLOT: usize = 44;
 const SPOT: usize = 20;
 /// A partition gets a spot every so many bytes of the stream.
 const SPACING: u32 = if cfg!(test) { 512 } else { 64 * 1024 };
@@ -100,7 +100,8 @@ pub(crate) struct GroupsFile {
     slots_at: u64,
 }
 
-/// Writes the index of a segment. It is a cache, so nothing is synced.
+/// Writes the index of a segment. Synced before it gets its name: only its head is checked when a
+/// log opens, so a half-written one must not be found.
 pub(crate) fn write(
     disk: &dyn Disk,
     path: &Path,
@@ -145,7 +146,8 @@ pub(crate) fn write(
         out.extend_from_slice(&group.partition.to_le_bytes());
         out.extend_from_slice(&(keys.len() as u32).to_le_bytes());
         out.extend_from_slice(&(group.key.len() as u32).to_le_bytes());
-        let crc = crc32c::crc32c_append(crc32c::crc32c(&out[at..]), &group.key);
+        out.extend_from_slice(&crc32c::crc32c(&group.key).to_le_bytes());
+        let crc = crc32c::crc32c(&out[at..]);
         out.extend_from_slice(&crc.to_le_bytes());
         keys.extend_from_slice(&group.key);
     }
@@ -154,6 +156,7 @@ pub(crate) fn write(
     let file = disk.open(&unfinished, true)?;
     file.set_size(0)?;
     write_all(&*file, &out, 0)?;
+    file.sync()?;
     disk.rename(&unfinished, path)
 }
 
@@ -232,13 +235,22 @@ impl GroupsFile {
         if read_full(file, &mut slot, self.slots_at + at * SLOT as u64)? < SLOT {
             return Err(self.damaged());
         }
+        if crc32c::crc32c(&slot[..SLOT - 4]) != u32_at(&slot, SLOT - 4) {
+            return Err(self.damaged());
+        }
         Ok(slot)
     }
 
+    /// A damaged index must not be believed: without it the next open makes another.
     fn damaged(&self) -> io::Error {
+        // If it cannot be removed it is found damaged again.
+        let _ = self.disk.unlink(&self.path);
         io::Error::new(
             io::ErrorKind::InvalidData,
-            format!("{} is damaged; reopen the log to rebuild it", self.path.display()),
+            format!(
+                "{} is damaged and was removed; reopen the log to rebuild it",
+                self.path.display()
+            ),
         )
     }
 }
@@ -272,8 +284,7 @@ impl Lookup for GroupsFile {
             if read_full(&*file, &mut found, key_at)? < found.len() {
                 return Err(self.damaged());
             }
-            let crc = crc32c::crc32c_append(crc32c::crc32c(&slot[..36]), &found);
-            if crc != u32_at(&slot, 36) {
+            if crc32c::crc32c(&found) != u32_at(&slot, 36) {
                 return Err(self.damaged());
             }
             if found == key {

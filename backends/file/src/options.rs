@@ -372,13 +372,12 @@ impl OpenOptions {
             return Ok(());
         }
         let unfinished = [LOCK, "meta.new"];
+        let segments = names.iter().any(|name| Folder::parse(name).is_some());
         match names.iter().find(|name| !unfinished.contains(&name.as_str())) {
             None => Ok(()),
-            Some(name) if Folder::parse(name).is_some() => {
-                Err(self.error(ErrorKind::Corrupt).with_hint(
-                    "there are segments but the file \"meta\" is missing; restore it from a copy",
-                ))
-            }
+            Some(_) if segments => Err(self.error(ErrorKind::Corrupt).with_hint(
+                "there are segments but the file \"meta\" is missing; restore it from a copy",
+            )),
             Some(name) => Err(self.error(ErrorKind::Mismatch).with_hint(format!(
                 "the folder is not a log, it holds \"{name}\"; choose an empty folder or a new path"
             ))),

@@ -529,7 +529,8 @@ fn scan(bytes: &[u8], segment: &SegmentHeader, at: usize, mut expected: u64) -> 
         && let Some(header) = BatchHeader::check(rest, salt, scanned.end as u64)
     {
         let body_at = scanned.end + BATCH_HEADER;
-        let follows = header.log_number == expected && header.open_count >= scanned.open_count;
+        // Above: damage in between was set aside once.
+        let follows = header.log_number >= expected && header.open_count >= scanned.open_count;
         if !follows {
             break;
         }

@@ -180,6 +180,8 @@ impl Control {
                 select(wait, changed).await;
                 continue;
             }
+            // From the start of one commit to the start of the next: a slow disk does not add to it.
+            let begun = engine.runtime.now();
             let mut pause = engine.options.commit_every;
             match self.commit().await {
                 Ok(()) => {}
@@ -190,7 +192,7 @@ impl Control {
                 }
                 Err(error) => engine.fail(error),
             }
-            not_before = engine.runtime.now() + pause;
+            not_before = begun + pause;
         }
     }
 

@@ -133,8 +133,8 @@ fn no_space_in_the_middle_of_a_write_leaves_no_trace() {
     let disk = MemoryDisk::new();
     let log = open(&disk);
     stored(&log, 0, "a", "1");
-    // A file system that copies on write can be full even inside a file.
-    disk.fail(fault(FaultOp::Write, "1.seg", Io::StorageFull));
+    // The handle knows the file by the name it was opened under. A file system that copies on write can be full even inside a file.
+    disk.fail(fault(FaultOp::Write, "/spare.seg", Io::StorageFull));
     assert!(
         matches!(send(&log, 0, "a", "2"), Outcome::Refused(_, e) if e.kind() == ErrorKind::Full)
     );

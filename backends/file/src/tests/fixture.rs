@@ -54,6 +54,8 @@ fn writes_the_fixture_of_this_version() {
     let log = open(&path);
     fill(&log);
     block_on(log.close()).unwrap();
+    // It names the machine.
+    fs::write(path.join("lock"), b"").unwrap();
 }
 
 #[test]
