@@ -70,6 +70,12 @@ use crate::types::{
 /// - `dropping_an_append_cancels_nothing`
 /// - `log_time_never_falls`
 /// - `survives_a_reopen`: where the factory can reopen
+/// - `a_permit_comes_home_whatever_became_of_its_batch`, outside any lock: it may call `append`
+/// - `reading_below_the_earliest_is_trimmed`: where the factory can trim
+///
+/// A level that a log cannot reach is refused with
+/// [`Unsupported`](crate::ErrorKind::Unsupported), never answered with a lower one; a record
+/// without a timestamp gets the log's time.
 #[async_trait]
 pub trait Log: Send + Sync {
     /// What is fixed about this log while it is open. Cheap.

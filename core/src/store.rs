@@ -95,6 +95,7 @@ pub enum Committed {
 /// - `a_forgotten_key_is_new_again_but_never_reuses_an_epoch`
 /// - `concurrent_claims_get_different_epochs`
 /// - `survives_a_reopen`: where the factory can reopen
+/// - `no_epoch_is_above_the_last_one`
 #[async_trait]
 pub trait OffsetStore: Send + Sync {
     /// Takes the partition over: raises the epoch to at least `floor` and above the stored one,

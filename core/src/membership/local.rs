@@ -155,8 +155,13 @@ impl LocalSeat {
     /// Reads one log while there is room and something to read; otherwise waits for either.
     async fn read_log(&self, id: LogId, log: &dyn Log) -> Error {
         let (mut version, mut windows) = (Version::NEVER, Seen::default());
+        let mut turn = 0;
         loop {
-            let wants = self.wants(id);
+            let mut wants = self.wants(id);
+            // Another partition comes first each time: a read may be full before the last one.
+            turn += 1;
+            let first = turn % wants.len().max(1);
+            wants.rotate_left(first);
             if wants.is_empty() {
                 self.windows.changed(&mut windows).await;
                 continue;
