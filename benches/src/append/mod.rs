@@ -4,6 +4,7 @@
 
 mod okaywal;
 mod persistent_queue;
+mod procession;
 mod raft_engine;
 mod raw;
 mod stage;
@@ -112,6 +113,7 @@ const OURS: &str = "procession";
 /// In the order in which they run: [`OURS`] first, because its rounds size those of the limits.
 fn contenders() -> Vec<Box<dyn Contender>> {
     vec![
+        Box::new(procession::Procession),
         Box::new(raft_engine::RaftEngine),
         Box::new(okaywal::OkayWal),
         Box::new(persistent_queue::PersistentQueue),
