@@ -140,11 +140,6 @@ impl FileLog {
         Self(Arc::new(Handle { shared, filing, report, threads, lock, failed }))
     }
 
-    #[cfg(test)]
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.0.shared
-    }
-
     fn closed(&self) -> Error {
         Error::new(ErrorKind::Closed, format!("read log \"{}\"", self.0.shared.info.name))
     }

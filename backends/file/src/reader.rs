@@ -235,7 +235,7 @@ impl Reader {
         Ok(())
     }
 
-    fn open(&mut self, segment: &Arc<Segment>) -> Result<Arc<dyn DiskFile>, Error> {
+    fn open(&self, segment: &Arc<Segment>) -> Result<Arc<dyn DiskFile>, Error> {
         let file = segment.file(&*self.shared.folder.disk).map_err(|e| {
             system(format!("read log \"{}\"", self.shared.info.name), &segment.path, e)
         })?;
@@ -252,7 +252,7 @@ impl Reader {
     }
 
     /// For each partition the first offset that was taken at or after `time`.
-    fn at_time(&mut self, time: Timestamp) -> Result<Vec<Offset>, Error> {
+    fn at_time(&self, time: Timestamp) -> Result<Vec<Offset>, Error> {
         let time = time.as_millis();
         let segments = self.shared.segments.all();
         let after = segments.partition_point(|s| s.header.log_time < time);

@@ -112,8 +112,10 @@ impl Recovery<'_> {
         let bytes = read_whole(&*file).map_err(|e| system(OPERATION, &path, e))?;
         let start = SegmentHeader::size(self.partitions);
         let mut scanned = scan(&bytes, &header, start, header.log_number);
-        scanned.proven = prove(&bytes, &header, &scanned, start);
-        let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
+        let used = used(&bytes);
+        // A header may end in zeros: a little more than what is used.
+        let readable = &bytes[..(used + BATCH_HEADER).min(bytes.len())];
+        scanned.proven = prove(readable, &header, &scanned, start);
         if scanned.closed && used <= scanned.end {
             report.clean = true;
             return self.go_on(segments, older, header, file, &bytes, scanned, trimmed);
@@ -584,6 +586,17 @@ fn prove(bytes: &[u8], segment: &SegmentHeader, scanned: &Scanned, start: usize)
         at = found + 1;
     }
     proven
+}
+
+/// Bytes up to the last one that is not zero.
+fn used(bytes: &[u8]) -> usize {
+    const ZEROS: [u8; 4096] = [0; 4096];
+    // Whole blocks first: most of a segment is zeros, and comparing them is quick.
+    let mut end = bytes.len();
+    while end >= ZEROS.len() && bytes[end - ZEROS.len()..end] == ZEROS {
+        end -= ZEROS.len();
+    }
+    bytes[..end].iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1)
 }
 
 fn for_each(bytes: &[u8], pieces: &[Piece], mut visit: impl FnMut(&Piece, usize, &Frame)) {

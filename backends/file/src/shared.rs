@@ -184,7 +184,7 @@ impl Shared {
     pub(crate) fn poll_changed(
         &self,
         seen: Version,
-        cx: &mut Context<'_>,
+        cx: &Context<'_>,
     ) -> Poll<Result<Version, Error>> {
         let mut tail = self.tail();
         if tail.version > seen.0 {

@@ -120,6 +120,10 @@ impl Writer {
                 }
             }
         }
+        debug_assert_eq!(
+            sealed.salt, self.segment.salt,
+            "a round goes to the segment it was made for"
+        );
         let at = self.byte;
         let header = BatchHeader {
             body: (sealed.bytes.len() - BATCH_HEADER) as u32,
