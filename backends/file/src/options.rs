@@ -182,13 +182,14 @@ impl OpenOptions {
 
     /// Everything but the threads.
     pub(crate) fn open_parts(self) -> Result<Parts, Error> {
-        self.check()?;
+        self.check(self.partitions.unwrap_or(PARTITIONS))?;
         let lock = self.enter()?;
         let mut report = RecoveryReport::default();
         let folder = Folder::new(Arc::clone(&self.disk), self.path.clone(), self.segment_bytes);
         let names =
             self.disk.list(&self.path).map_err(|e| system("open the log", &self.path, e))?;
         let (meta, router) = self.meta(&folder, &names)?;
+        self.check(meta.partitions)?;
         let mut ids: Vec<u64> = names.iter().filter_map(|name| Folder::parse(name)).collect();
         ids.sort_unstable();
         let has_progress = NAMES.iter().any(|name| names.iter().any(|n| n == name));
@@ -281,7 +282,7 @@ impl OpenOptions {
         Ok(Parts { shared, filing, report, lock, writer, desk })
     }
 
-    fn check(&self) -> Result<(), Error> {
+    fn check(&self, partitions: u32) -> Result<(), Error> {
         let config = |hint: String| Err(self.error(ErrorKind::Config).with_hint(hint));
         if self.partitions == Some(0) {
             return config(
@@ -297,7 +298,15 @@ impl OpenOptions {
         if self.segment_bytes > u64::from(u32::MAX) {
             return config("`segment_bytes` must be below 4 GiB".into());
         }
-        let partitions = self.partitions.unwrap_or(PARTITIONS) as usize;
+        let count = partitions;
+        let partitions = partitions as usize;
+        if SegmentHeader::size(partitions) as u64 > self.segment_bytes / 2 {
+            return config(format!(
+                "{count} partitions are too many for segments of {} bytes; raise `segment_bytes` or \
+                 take fewer partitions",
+                self.segment_bytes
+            ));
+        }
         let largest = self.record_bytes_max.saturating_add(FRAME_HEADER + BATCH_HEADER);
         if largest > self.round_bytes(partitions) {
             return config(format!(

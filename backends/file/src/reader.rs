@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::channel::oneshot;
 use procession_core::{
     Budget, Chunk, Error, ErrorKind, Offset, Partition, PartitionId, RoutingEpoch, Stored,
@@ -67,11 +67,43 @@ impl Reading {
 pub(crate) struct Reader {
     shared: Arc<Shared>,
     opened: VecDeque<Arc<Segment>>,
+    blocks: Blocks,
 }
 
 impl Reader {
-    pub(crate) const fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, opened: VecDeque::new() }
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, opened: VecDeque::new(), blocks: Blocks::default() }
+    }
+}
+
+/// The last few blocks: read into again once nobody holds a record of them, which saves zeroing
+/// fresh memory.
+#[derive(Debug, Default)]
+struct Blocks(VecDeque<Bytes>);
+
+/// Four MiB of blocks are kept for this.
+const BLOCKS_KEPT: usize = 16;
+
+impl Blocks {
+    /// A buffer of `size` bytes with any content.
+    fn take(&mut self, size: usize) -> BytesMut {
+        let free = self.0.iter().position(|block| block.is_unique() && block.len() >= size);
+        let kept = free.and_then(|at| self.0.remove(at));
+        let Some(Ok(mut buffer)) = kept.map(Bytes::try_into_mut) else {
+            return BytesMut::zeroed(size);
+        };
+        buffer.truncate(size);
+        buffer
+    }
+
+    fn keep(&mut self, block: Bytes) {
+        if block.len() < BLOCK {
+            return;
+        }
+        if self.0.len() >= BLOCKS_KEPT {
+            self.0.pop_front();
+        }
+        self.0.push_back(block);
     }
 }
 
@@ -127,11 +159,13 @@ impl Reader {
                 track.start = self.start(&segments, track.partition, track.from)?;
             }
         }
+        // The buffers leave the reader for the pass, so that it can open files meanwhile.
+        let mut blocks = std::mem::take(&mut self.blocks);
         let mut pass = Pass::new(&mut tracks, self.shared.info.partitions.get() as usize, max);
         while let Some(start) = pass.next_start() {
             let segment = &segments[start.segment];
             let file = self.open(segment)?;
-            let mut scan = Scan::new(segment, &*file, start.batch);
+            let mut scan = Scan::new(segment, &*file, &mut blocks, start.batch);
             match pass.run(&mut scan, start, segments.len()) {
                 Ok(()) => {}
                 Err(Stop::Damaged(at)) => {
@@ -150,6 +184,7 @@ impl Reader {
                 }
             }
         }
+        self.blocks = blocks;
         let chunk = |t: Track| Chunk {
             partition: t.partition,
             records: t.records,
@@ -253,7 +288,7 @@ impl Reader {
 
     /// For each partition the first offset that was taken at or after `time`.
     fn at_time(&self, time: Timestamp) -> Result<Vec<Offset>, Error> {
-        let time = time.as_millis();
+        let (time, mut blocks) = (time.as_millis(), Blocks::default());
         let segments = self.shared.segments.all();
         let after = segments.partition_point(|s| s.header.log_time < time);
         let mut offsets = segments[after.saturating_sub(1)].header.base.clone();
@@ -262,7 +297,7 @@ impl Reader {
                 break;
             }
             let file = self.open(segment)?;
-            let mut scan = Scan::new(segment, &*file, SegmentStart::of(segment));
+            let mut scan = Scan::new(segment, &*file, &mut blocks, SegmentStart::of(segment));
             let walked = scan.walk(|header, frame| {
                 if header.log_time < time {
                     offsets[frame.place.partition as usize] = frame.place.offset + 1;
@@ -425,6 +460,7 @@ impl<'a> Pass<'a> {
 struct Scan<'a> {
     segment: &'a Segment,
     file: &'a dyn DiskFile,
+    blocks: &'a mut Blocks,
     /// The batch that comes next.
     at: u64,
     end: u64,
@@ -433,9 +469,9 @@ struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
-    fn new(segment: &'a Segment, file: &'a dyn DiskFile, at: u64) -> Self {
+    fn new(segment: &'a Segment, file: &'a dyn DiskFile, blocks: &'a mut Blocks, at: u64) -> Self {
         let at = at.max(SegmentStart::of(segment));
-        Self { segment, file, at, end: segment.end(), block: Bytes::new(), block_at: 0 }
+        Self { segment, file, blocks, at, end: segment.end(), block: Bytes::new(), block_at: 0 }
     }
 
     /// The header of the batch at `at`; `None` at the end of the segment.
@@ -478,13 +514,14 @@ impl<'a> Scan<'a> {
             at >= self.block_at && at + len as u64 <= self.block_at + self.block.len() as u64;
         if !inside {
             let size = (BLOCK.max(len) as u64).min(self.end.saturating_sub(at)) as usize;
-            let mut block = vec![0; size];
+            let mut block = self.blocks.take(size);
             let n = read_full(self.file, &mut block, at).map_err(Stop::System)?;
             if n < len {
                 return Err(Stop::Damaged(at));
             }
             block.truncate(n);
-            (self.block, self.block_at) = (Bytes::from(block), at);
+            (self.block, self.block_at) = (block.freeze(), at);
+            self.blocks.keep(self.block.clone());
         }
         Ok(&self.block[(at - self.block_at) as usize..])
     }
