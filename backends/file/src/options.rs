@@ -144,7 +144,8 @@ impl OpenOptions {
     }
 
     /// Whether damaged bytes are set aside (in the folder `quarantine`, and reported by
-    /// [`FileLog::recovery`]) instead of failing the open. Their records are lost.
+    /// [`FileLog::recovery`]) instead of failing the open. Their records are lost. In older segments
+    /// they stay where they are, and reads step over them.
     pub const fn skip_corruption(mut self, skip: bool) -> Self {
         self.skip_corruption = skip;
         self
@@ -263,6 +264,7 @@ impl OpenOptions {
             durability: self.durability,
             sync_lag: self.sync_lag,
             quiet: QUIET,
+            skip_corruption: self.skip_corruption,
             hash: GroupHash::of(meta.log),
             front: Mutex::new(front),
             bell: Bell::default(),

@@ -168,6 +168,13 @@ impl Reader {
             let mut scan = Scan::new(segment, &*file, &mut blocks, start.batch);
             match pass.run(&mut scan, start, segments.len()) {
                 Ok(()) => {}
+                Err(Stop::Damaged(at)) if self.shared.skip_corruption => {
+                    let next = scan.after(at).map_err(|e| {
+                        let operation = format!("read log \"{}\"", self.shared.info.name);
+                        system(operation, &segment.path, e)
+                    })?;
+                    pass.skip_to(start.segment, next, segments.len());
+                }
                 Err(Stop::Damaged(at)) => {
                     let hint = format!(
                         "the bytes at {at} do not read back as they were written; restore the file \
@@ -371,6 +378,26 @@ impl<'a> Pass<'a> {
         Some(first.max(self.at))
     }
 
+    /// Goes on behind damage: at the next batch, or in the next segment.
+    fn skip_to(&mut self, segment: usize, next: Option<u64>, segments: usize) {
+        match next {
+            Some(byte) => self.at = Start { segment, frame: byte, batch: byte },
+            None => self.end_segment(segment, segments),
+        }
+    }
+
+    fn end_segment(&mut self, segment: usize, segments: usize) {
+        let next = segment + 1;
+        if next == segments {
+            // Everything that could be read was read: what is still wanted is not there.
+            for track in self.tracks.iter_mut().filter(|t| !t.done) {
+                track.next = track.end.max(track.next);
+                track.done = true;
+            }
+        }
+        self.at = Start { segment: next, frame: 0, batch: 0 };
+    }
+
     fn finish(&mut self) {
         for track in &mut *self.tracks {
             track.done = true;
@@ -399,15 +426,7 @@ impl<'a> Pass<'a> {
                 return Ok(());
             }
         }
-        let next = start.segment + 1;
-        if next == segments {
-            // Everything that could be read was read: what is still wanted is not there.
-            for track in self.tracks.iter_mut().filter(|t| !t.done) {
-                track.next = track.end.max(track.next);
-                track.done = true;
-            }
-        }
-        self.at = Start { segment: next, frame: 0, batch: 0 };
+        self.end_segment(start.segment, segments);
         Ok(())
     }
 
@@ -506,6 +525,14 @@ impl<'a> Scan<'a> {
         let sound = Frame::check(&self.block[from..from + frame.length], self.segment.salt);
         let record = sound.and_then(|_| frame.record(&self.block, from));
         record.ok_or(Stop::Damaged(at))
+    }
+
+    /// Where the next sound batch header behind damage is.
+    fn after(&self, damage: u64) -> io::Result<Option<u64>> {
+        let mut bytes = vec![0; self.end as usize];
+        let n = read_full(self.file, &mut bytes, 0)?;
+        let found = BatchHeader::search(&bytes[..n], self.segment.salt, damage as usize + 1);
+        Ok(found.map(|(at, _)| at as u64))
     }
 
     /// At least `len` bytes from `at` on, which lie before the end.

@@ -233,7 +233,14 @@ impl Recovery<'_> {
             if scanned.end < bytes.len() && !self.skip_corruption {
                 return Err(damaged(scanned.end));
             }
-            let (spots, groups) = self.contents(bytes, &scanned.pieces);
+            let mut pieces = scanned.pieces;
+            let mut at = scanned.end;
+            while let Some((found, next)) = BatchHeader::search(bytes, header.salt(), at) {
+                let mut more = scan(bytes, &header, found, next.log_number);
+                pieces.append(&mut more.pieces);
+                at = more.end.max(found + 1);
+            }
+            let (spots, groups) = self.contents(bytes, &pieces);
             index::write(&**disk, &index_path, self.log, id, end, &spots, groups).map_err(fail)?;
             report.indexes_rebuilt += 1;
             read =

@@ -33,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) sync_lag: Duration,
     /// After this much quiet a mark proves the last round.
     pub(crate) quiet: Duration,
+    /// Whether reads step over damaged bytes.
+    pub(crate) skip_corruption: bool,
     pub(crate) hash: GroupHash,
     pub(crate) front: Mutex<Front>,
     pub(crate) bell: Bell,
