@@ -119,7 +119,7 @@ fn read(path: &Path) -> Result<f64, Error> {
             .zip(&next)
             .map(|(p, from)| Want { partition: Partition::new(p), from: *from, max: Budget::MAX })
             .collect();
-        let chunks = block_on(log.read(&wants, Budget::new(20_000, 8 << 20)))?;
+        let chunks = block_on(log.read(&wants, Budget::new(2_000, 8 << 20)))?;
         if chunks.is_empty() {
             return Ok(f64::from(count) / begin.elapsed().as_secs_f64());
         }

@@ -96,7 +96,7 @@ pub(crate) struct Sealed {
     pub(crate) first_log_number: u64,
     pub(crate) time: i64,
     pub(crate) wants_sync: bool,
-    pub(crate) segment: u64,
+    /// Under which its frames are sealed: that of the segment it must go to.
     pub(crate) salt: Salt,
     /// The next offsets after this round.
     pub(crate) ends: Vec<u64>,
@@ -321,7 +321,6 @@ impl Front {
             first_log_number: open.first_log_number,
             time: open.time,
             wants_sync: open.wants_sync,
-            segment: self.plan.segment,
             salt: self.plan.salt,
             ends: self.next.clone(),
             roll: open.roll,

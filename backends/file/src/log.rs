@@ -51,7 +51,10 @@ use crate::shared::Shared;
 ///
 /// # Limits
 /// One process at a time has a log open. Four threads per open log: one writes, one reads, one
-/// keeps the progress store, one does chores. Segments are never removed yet.
+/// keeps the progress store, one does chores. Segments are never removed yet. Memory holds up to
+/// [`groups_max`](OpenOptions::groups_max) groups and the progress of every subscription; a group
+/// that is not in memory costs its next append a look-up in the index files, at the call. A record
+/// that is kept keeps the block of 256 KiB alive that it was read in.
 #[derive(Clone)]
 pub struct FileLog(Arc<Handle>);
 
@@ -145,11 +148,6 @@ impl FileLog {
         let (threads, lock) = (Mutex::new(threads), Mutex::new(Some(lock)));
         let membership = LocalMembership::new();
         Self(Arc::new(Handle { shared, filing, report, threads, lock, failed, membership }))
-    }
-
-    #[cfg(test)]
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.0.shared
     }
 
     fn closed(&self) -> Error {

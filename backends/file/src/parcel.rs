@@ -121,6 +121,7 @@ pub(crate) struct Admitted {
     pub(crate) all: bool,
     pub(crate) pushed: bool,
     pub(crate) waker: Option<Waker>,
+    #[expect(dead_code, reason = "kept until it may be dropped")]
     pub(crate) permit: Option<Permit>,
 }
 

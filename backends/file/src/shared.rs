@@ -33,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) sync_lag: Duration,
     /// After this much quiet a mark proves the last round.
     pub(crate) quiet: Duration,
+    /// Whether reads step over damaged bytes.
+    pub(crate) skip_corruption: bool,
     pub(crate) hash: GroupHash,
     pub(crate) front: Mutex<Front>,
     pub(crate) bell: Bell,
@@ -184,7 +186,7 @@ impl Shared {
     pub(crate) fn poll_changed(
         &self,
         seen: Version,
-        cx: &mut Context<'_>,
+        cx: &Context<'_>,
     ) -> Poll<Result<Version, Error>> {
         let mut tail = self.tail();
         if tail.version > seen.0 {

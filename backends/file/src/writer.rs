@@ -120,6 +120,10 @@ impl Writer {
                 }
             }
         }
+        debug_assert_eq!(
+            sealed.salt, self.segment.salt,
+            "a round goes to the segment it was made for"
+        );
         let at = self.byte;
         let header = BatchHeader {
             body: (sealed.bytes.len() - BATCH_HEADER) as u32,
@@ -280,12 +284,15 @@ impl Writer {
     fn mark(&mut self, flags: u16) -> io::Result<()> {
         let mut bytes = [0; BATCH_HEADER];
         BatchHeader { flags, ..self.blank() }.encode(&mut bytes, self.segment.salt, self.byte);
-        write_all(&*self.file, &bytes, self.byte)?;
+        match write_all(&*self.file, &bytes, self.byte) {
+            // A mark only proves; the next round takes its place.
+            Err(e) if is_full(&e) => return Ok(()),
+            written => written?,
+        }
         self.file.sync()?;
         self.byte += BATCH_HEADER as u64;
         self.synced.byte = self.byte;
         self.segment.publish(self.byte);
-        self.unproven_since = None;
         Ok(())
     }
 
@@ -315,11 +322,11 @@ impl Writer {
             if now < due {
                 return Ok(Pace::Idle(Some(due - now)));
             }
+            self.unproven_since = None;
             if self.reserve_mark(2) {
                 self.mark(QUIET)?;
                 return Ok(Pace::More);
             }
-            self.unproven_since = None;
         }
         Ok(Pace::Idle(None))
     }

@@ -10,4 +10,5 @@ mod kill;
 mod opening;
 mod progress;
 mod reading;
+mod stepping;
 mod support;

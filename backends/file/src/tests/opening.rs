@@ -88,7 +88,7 @@ fn another_number_of_partitions_another_router_and_another_seed_are_mismatches()
     );
     refused(options(&disk).router(Arc::new(SipRouter::new(1))), ErrorKind::Mismatch, &["seed 1"]);
     let log = FileLog::open(FOLDER)
-        .disk(Arc::new(disk.clone()))
+        .disk(Arc::new(disk))
         .segment_bytes(64 << 10)
         .record_bytes_max(1000)
         .open_blocking()

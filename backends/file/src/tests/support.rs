@@ -99,10 +99,6 @@ pub(super) fn crash(log: FileLog, disk: &MemoryDisk, seed: u64) {
     drop(log);
 }
 
-pub(super) fn segment_path(id: u64) -> std::path::PathBuf {
-    Path::new(FOLDER).join(format!("{id:020}.seg"))
-}
-
 /// Counts the bytes that permits give back.
 #[derive(Debug, Default)]
 pub(super) struct Home(pub(super) Mutex<u64>);

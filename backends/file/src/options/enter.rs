@@ -1,23 +1,14 @@
-//! Opening a log: what can be chosen, and the order in which things come to be on the disk.
+//! Opening step by step: the folder, the lock, the metadata, the recovery, the progress.
 
-use std::fmt;
-use std::future::{Future, IntoFuture};
 use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::thread;
-use std::time::Duration;
 
-use futures::channel::oneshot;
 use procession_core::{
     Durability, Error, ErrorKind, LogInfo, LogUuid, Router, RoutingEpoch, SipRouter,
 };
 
-use crate::disk::{
-    Clock, Disk, DiskFile, Kind, RealClock, RealDisk, parent, read_whole, write_all,
-};
+use crate::disk::{DiskFile, Kind, parent, read_whole, write_all};
 use crate::errors::system;
 use crate::format::batch::BATCH_HEADER;
 use crate::format::frame::FRAME_HEADER;
@@ -25,170 +16,29 @@ use crate::format::meta::{BadMeta, Meta};
 use crate::format::segment::SegmentHeader;
 use crate::front::{Front, Limits, Plan};
 use crate::groups::GroupHash;
-use crate::keeper::{Chore, Keeper, Keeping};
-use crate::log::FileLog;
+use crate::keeper::{Chore, Keeping};
 use crate::progress::{Desk, Filing, NAMES};
-use crate::reader::{Reader, Reading};
+use crate::reader::Reading;
 use crate::recover::Recovery;
 use crate::report::RecoveryReport;
 use crate::segments::{Folder, LOCK, META, Segments};
 use crate::shared::{Shared, Tail};
-use crate::worker::{Bell, Worker, run};
+use crate::worker::Bell;
 use crate::writer::Writer;
 
-/// How to open a [`FileLog`]. Await it, or call [`open_blocking`](Self::open_blocking).
-#[derive(Clone)]
-#[must_use = "nothing is opened until the options are awaited"]
-pub struct OpenOptions {
-    path: PathBuf,
-    name: Option<String>,
-    partitions: Option<u32>,
-    router: Option<Arc<dyn Router>>,
-    durability: Durability,
-    sync_lag: Duration,
-    record_bytes_max: usize,
-    segment_bytes: u64,
-    round_bytes_max: usize,
-    groups_max: usize,
-    skip_corruption: bool,
-    disk: Arc<dyn Disk>,
-    clock: Arc<dyn Clock>,
-}
-
-/// Partitions of a new log, unless told otherwise.
-const PARTITIONS: u32 = 8;
-/// After this much quiet the last round is proven by a mark.
-const QUIET: Duration = Duration::from_millis(200);
+use super::{OpenOptions, PARTITIONS, QUIET};
 
 impl OpenOptions {
-    pub(crate) fn new(path: &Path) -> Self {
-        Self {
-            path: path.to_path_buf(),
-            name: None,
-            partitions: None,
-            router: None,
-            durability: Durability::Synced,
-            sync_lag: Duration::from_millis(50),
-            record_bytes_max: 1 << 20,
-            segment_bytes: 64 << 20,
-            round_bytes_max: 8 << 20,
-            groups_max: 1_000_000,
-            skip_corruption: false,
-            disk: Arc::new(RealDisk),
-            clock: Arc::new(RealClock::default()),
-        }
-    }
-
-    /// How many partitions a new log gets, 8 unless told otherwise; an existing log must have as
-    /// many. Left out, an existing log keeps what it has.
-    pub const fn partitions(mut self, partitions: u32) -> Self {
-        self.partitions = Some(partitions);
-        self
-    }
-
-    /// Which group goes to which partition. A new log gets a [`SipRouter`] of a random seed unless
-    /// told otherwise; an existing log must have been created with this one. Left out, an existing
-    /// log with a `SipRouter` keeps it.
-    pub fn router(mut self, router: Arc<dyn Router>) -> Self {
-        self.router = Some(router);
-        self
-    }
-
-    /// What receipts wait for, [`Synced`](Durability::Synced) unless told otherwise.
-    ///
-    /// # Durability
-    /// *Buffered* receipts come at once and survive nothing; *flushed* ones survive the process;
-    /// both are synced within [`sync_lag`](Self::sync_lag), and readable only then.
-    pub const fn durability(mut self, durability: Durability) -> Self {
-        self.durability = durability;
-        self
-    }
-
-    /// The longest time that a record below *synced* stays unsynced, 50 ms unless told otherwise.
-    pub const fn sync_lag(mut self, lag: Duration) -> Self {
-        self.sync_lag = lag;
-        self
-    }
-
-    /// The largest record, in bytes of key, payload and headers; 1 MiB unless told otherwise.
-    /// Larger ones are refused.
-    pub const fn record_bytes_max(mut self, bytes: usize) -> Self {
-        self.record_bytes_max = bytes;
-        self
-    }
-
-    /// The size of a segment file, preallocated; 64 MiB unless told otherwise.
-    pub const fn segment_bytes(mut self, bytes: u64) -> Self {
-        self.segment_bytes = bytes;
-        self
-    }
-
-    /// The largest single write, 8 MiB unless told otherwise. Up to three of these are in memory;
-    /// beyond that, batches wait in the futures of their callers.
-    pub const fn round_bytes_max(mut self, bytes: usize) -> Self {
-        self.round_bytes_max = bytes;
-        self
-    }
-
-    /// How many groups are remembered in memory, 1,000,000 unless told otherwise; others are looked
-    /// up on disk when they come again.
-    pub const fn groups_max(mut self, groups: usize) -> Self {
-        self.groups_max = groups;
-        self
-    }
-
-    /// The name in errors and metrics; the path unless told otherwise.
-    pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = Some(name.into());
-        self
-    }
-
-    /// Whether damaged bytes are set aside (in the folder `quarantine`, and reported by
-    /// [`FileLog::recovery`]) instead of failing the open. Their records are lost.
-    pub const fn skip_corruption(mut self, skip: bool) -> Self {
-        self.skip_corruption = skip;
-        self
-    }
-
-    /// Another disk than that of the operating system: for simulations.
-    pub fn disk(mut self, disk: Arc<dyn Disk>) -> Self {
-        self.disk = disk;
-        self
-    }
-
-    /// Other clocks than those of the machine: for simulations.
-    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = clock;
-        self
-    }
-
-    /// Opens the log on this thread, which blocks for the recovery.
-    ///
-    /// # Errors
-    /// - [`Config`](ErrorKind::Config): an option makes no sense
-    /// - [`NotFound`](ErrorKind::NotFound): the folder above is missing
-    /// - [`Mismatch`](ErrorKind::Mismatch): the path is a file, a folder of something else, or a log
-    ///   with other partitions or another router; or files of another log lie in it
-    /// - [`Locked`](ErrorKind::Locked): somebody has it open; says who
-    /// - [`Denied`](ErrorKind::Denied): no permission, or a read-only file system
-    /// - [`Version`](ErrorKind::Version): a newer version wrote it
-    /// - [`Corrupt`](ErrorKind::Corrupt): bytes that were proven durable do not read back
-    /// - [`Full`](ErrorKind::Full): there is no room for the first files, or to recover without a
-    ///   spare segment
-    pub fn open_blocking(self) -> Result<FileLog, Error> {
-        let opened = self.open_parts()?;
-        opened.start()
-    }
-
     /// Everything but the threads.
     pub(crate) fn open_parts(self) -> Result<Parts, Error> {
-        self.check()?;
+        self.check(self.partitions.unwrap_or(PARTITIONS))?;
         let lock = self.enter()?;
         let mut report = RecoveryReport::default();
         let folder = Folder::new(Arc::clone(&self.disk), self.path.clone(), self.segment_bytes);
         let names =
             self.disk.list(&self.path).map_err(|e| system("open the log", &self.path, e))?;
         let (meta, router) = self.meta(&folder, &names)?;
+        self.check(meta.partitions)?;
         let mut ids: Vec<u64> = names.iter().filter_map(|name| Folder::parse(name)).collect();
         ids.sort_unstable();
         let has_progress = NAMES.iter().any(|name| names.iter().any(|n| n == name));
@@ -262,6 +112,7 @@ impl OpenOptions {
             durability: self.durability,
             sync_lag: self.sync_lag,
             quiet: QUIET,
+            skip_corruption: self.skip_corruption,
             hash: GroupHash::of(meta.log),
             front: Mutex::new(front),
             bell: Bell::default(),
@@ -281,7 +132,7 @@ impl OpenOptions {
         Ok(Parts { shared, filing, report, lock, writer, desk })
     }
 
-    fn check(&self) -> Result<(), Error> {
+    fn check(&self, partitions: u32) -> Result<(), Error> {
         let config = |hint: String| Err(self.error(ErrorKind::Config).with_hint(hint));
         if self.partitions == Some(0) {
             return config(
@@ -297,7 +148,15 @@ impl OpenOptions {
         if self.segment_bytes > u64::from(u32::MAX) {
             return config("`segment_bytes` must be below 4 GiB".into());
         }
-        let partitions = self.partitions.unwrap_or(PARTITIONS) as usize;
+        let count = partitions;
+        let partitions = partitions as usize;
+        if SegmentHeader::size(partitions) as u64 > self.segment_bytes / 2 {
+            return config(format!(
+                "{count} partitions are too many for segments of {} bytes; raise `segment_bytes` or \
+                 take fewer partitions",
+                self.segment_bytes
+            ));
+        }
         let largest = self.record_bytes_max.saturating_add(FRAME_HEADER + BATCH_HEADER);
         if largest > self.round_bytes(partitions) {
             return config(format!(
@@ -438,41 +297,6 @@ impl OpenOptions {
     }
 }
 
-impl IntoFuture for OpenOptions {
-    type Output = Result<FileLog, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
-
-    /// Opens the log on a thread of its own.
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            let (done, opened) = oneshot::channel();
-            let path = self.path.clone();
-            let gone = |hint: String| {
-                Error::new(ErrorKind::Unavailable, "open the log").at_path(path).with_hint(hint)
-            };
-            let opening = move || drop(done.send(self.open_blocking()));
-            if let Err(e) = thread::Builder::new().name("procession-open".to_owned()).spawn(opening)
-            {
-                return Err(gone(format!("no thread could be started ({e})")));
-            }
-            match opened.await {
-                Ok(result) => result,
-                Err(_) => Err(gone("the opening thread panicked".to_owned())),
-            }
-        })
-    }
-}
-
-impl fmt::Debug for OpenOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenOptions")
-            .field("path", &self.path)
-            .field("partitions", &self.partitions)
-            .field("durability", &self.durability)
-            .finish_non_exhaustive()
-    }
-}
-
 /// An open log whose workers do not run yet.
 #[derive(Debug)]
 pub(crate) struct Parts {
@@ -482,54 +306,6 @@ pub(crate) struct Parts {
     pub(crate) lock: Arc<dyn DiskFile>,
     pub(crate) writer: Writer,
     pub(crate) desk: Desk,
-}
-
-/// How long a worker looks out before it sleeps: less than waking it would cost others.
-const WATCHFUL: Duration = Duration::from_micros(30);
-
-impl Parts {
-    fn start(self) -> Result<FileLog, Error> {
-        let Self { shared, filing, report, lock, writer, desk } = self;
-        let reader = Reader::new(Arc::clone(&shared));
-        let keeper = Keeper { shared: Arc::clone(&shared) };
-        let (s, f) = (&shared, &filing);
-        let begun = [
-            spawn("write", writer, s, |s| &s.bell),
-            spawn("read", reader, s, |s| &s.reading.bell),
-            spawn("keep", keeper, s, |s| &s.keeping.bell),
-            spawn("progress", desk, f, |f| &f.bell),
-        ];
-        let mut threads = Vec::new();
-        let mut failed = None;
-        for thread in begun {
-            match thread {
-                Ok(thread) => threads.push(thread),
-                Err(e) => failed = Some(e),
-            }
-        }
-        let path = shared.folder.path.clone();
-        let log = FileLog::start(shared, filing, report, threads, lock);
-        match failed {
-            // Dropping the log ends the threads that did start.
-            Some(e) => Err(Error::new(ErrorKind::Unavailable, "start the threads of the log")
-                .at_path(path)
-                .with_hint(format!("the system refused ({e})"))
-                .caused_by(e)),
-            None => Ok(log),
-        }
-    }
-}
-
-fn spawn<S: Send + Sync + 'static>(
-    name: &str,
-    worker: impl Worker + 'static,
-    shared: &Arc<S>,
-    bell: fn(&S) -> &Bell,
-) -> std::io::Result<thread::JoinHandle<()>> {
-    let shared = Arc::clone(shared);
-    thread::Builder::new()
-        .name(format!("procession-{name}"))
-        .spawn(move || run(worker, bell(&shared), WATCHFUL))
 }
 
 /// From the randomness that `std` gives to every process.

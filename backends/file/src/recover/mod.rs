@@ -6,15 +6,18 @@
 //! left of it is rewritten into a fresh segment and synced, because after a failed sync a page
 //! that reads well need not be on the disk.
 
+mod scan;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use procession_core::{Error, ErrorKind};
 
+use self::scan::{Piece, Scanned, for_each, prove, scan, used};
 use crate::disk::{Disk, DiskFile, Kind, read_whole, write_all};
 use crate::errors::system;
 use crate::format::Salt;
-use crate::format::batch::{BATCH_HEADER, BatchHeader, CLOSED, StreamPosition};
+use crate::format::batch::{BATCH_HEADER, BatchHeader, StreamPosition};
 use crate::format::frame::{self, Frame};
 use crate::format::segment::{BadSegment, SegmentHeader};
 use crate::groups::{GroupHash, GroupLast, Groups, Lookup};
@@ -51,38 +54,6 @@ pub(crate) struct Recovered {
     pub(crate) groups: Groups,
 }
 
-/// A run of sound frames of one batch.
-#[derive(Clone, Copy, Debug)]
-struct Piece {
-    header: BatchHeader,
-    /// Where its header was.
-    at: usize,
-    frames_from: usize,
-    frames_to: usize,
-    records: u32,
-    first_log_number: u64,
-}
-
-impl Piece {
-    const fn is_whole(&self) -> bool {
-        self.records == self.header.records
-            && self.frames_to - self.frames_from == self.header.body as usize
-    }
-}
-
-/// The last segment, read.
-#[derive(Debug, Default)]
-struct Scanned {
-    pieces: Vec<Piece>,
-    /// Where sound bytes end.
-    end: usize,
-    /// Everything before was durable when something later was written.
-    proven: usize,
-    closed: bool,
-    open_count: u64,
-    time: i64,
-}
-
 impl Recovery<'_> {
     /// Recovers the stream, or begins it.
     pub(crate) fn run(&self, ids: &[u64], report: &mut RecoveryReport) -> Result<Recovered, Error> {
@@ -112,8 +83,10 @@ impl Recovery<'_> {
         let bytes = read_whole(&*file).map_err(|e| system(OPERATION, &path, e))?;
         let start = SegmentHeader::size(self.partitions);
         let mut scanned = scan(&bytes, &header, start, header.log_number);
-        scanned.proven = prove(&bytes, &header, &scanned, start);
-        let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
+        let used = used(&bytes);
+        // A header may end in zeros: a little more than what is used.
+        let readable = &bytes[..(used + BATCH_HEADER).min(bytes.len())];
+        scanned.proven = prove(readable, &header, &scanned, start);
         if scanned.closed && used <= scanned.end {
             report.clean = true;
             return self.go_on(segments, older, header, file, &bytes, scanned, trimmed);
@@ -231,7 +204,14 @@ impl Recovery<'_> {
             if scanned.end < bytes.len() && !self.skip_corruption {
                 return Err(damaged(scanned.end));
             }
-            let (spots, groups) = self.contents(bytes, &scanned.pieces);
+            let mut pieces = scanned.pieces;
+            let mut at = scanned.end;
+            while let Some((found, next)) = BatchHeader::search(bytes, header.salt(), at) {
+                let mut more = scan(bytes, &header, found, next.log_number);
+                pieces.append(&mut more.pieces);
+                at = more.end.max(found + 1);
+            }
+            let (spots, groups) = self.contents(bytes, &pieces);
             index::write(&**disk, &index_path, self.log, id, end, &spots, groups).map_err(fail)?;
             report.indexes_rebuilt += 1;
             read =
@@ -514,86 +494,3 @@ impl Recovery<'_> {
 }
 
 const OPERATION: &str = "recover the log";
-
-/// Reads batches from `at` on, as long as they make sense: the first one begins with log number
-/// `expected`.
-fn scan(bytes: &[u8], segment: &SegmentHeader, at: usize, mut expected: u64) -> Scanned {
-    let salt = segment.salt();
-    let mut scanned = Scanned {
-        end: at,
-        open_count: segment.open_count,
-        time: segment.log_time,
-        ..Scanned::default()
-    };
-    while let Some(rest) = bytes.get(scanned.end..)
-        && let Some(header) = BatchHeader::check(rest, salt, scanned.end as u64)
-    {
-        let body_at = scanned.end + BATCH_HEADER;
-        // Above: damage in between was set aside once.
-        let follows = header.log_number >= expected && header.open_count >= scanned.open_count;
-        if !follows {
-            break;
-        }
-        let body = bytes.get(body_at..).unwrap_or_default();
-        let body = &body[..body.len().min(header.body as usize)];
-        let mut at = 0;
-        let mut records = 0;
-        while records < header.records
-            && let Some(frame) = body.get(at..).and_then(|bytes| Frame::check(bytes, salt))
-            && (frame.place.partition as usize) < segment.base.len()
-        {
-            at += frame.length;
-            records += 1;
-        }
-        scanned.pieces.push(Piece {
-            header,
-            at: scanned.end,
-            frames_from: body_at,
-            frames_to: body_at + at,
-            records,
-            first_log_number: header.log_number,
-        });
-        expected = header.log_number + u64::from(records);
-        scanned.open_count = header.open_count;
-        scanned.time = scanned.time.max(header.log_time);
-        scanned.end = body_at + at;
-        scanned.closed = header.flags & CLOSED != 0;
-        if records < header.records || at != header.body as usize {
-            scanned.closed = false;
-            break;
-        }
-    }
-    scanned
-}
-
-/// How far the segment is proven durable, by any header in it, also behind damage.
-fn prove(bytes: &[u8], segment: &SegmentHeader, scanned: &Scanned, start: usize) -> usize {
-    let mut proven = start;
-    let mut learn = |header: &BatchHeader| {
-        if header.synced.segment == segment.id {
-            proven = proven.max(header.synced.byte as usize);
-        }
-    };
-    scanned.pieces.iter().for_each(|piece| learn(&piece.header));
-    if scanned.closed {
-        return scanned.end.max(proven);
-    }
-    let mut at = scanned.end;
-    while let Some((found, header)) = BatchHeader::search(bytes, segment.salt(), at) {
-        learn(&header);
-        at = found + 1;
-    }
-    proven
-}
-
-fn for_each(bytes: &[u8], pieces: &[Piece], mut visit: impl FnMut(&Piece, usize, &Frame)) {
-    for piece in pieces {
-        let mut at = piece.frames_from;
-        while at < piece.frames_to
-            && let Some(frame) = Frame::peek(&bytes[at..], piece.frames_to - at)
-        {
-            visit(piece, at, &frame);
-            at += frame.length;
-        }
-    }
-}
