@@ -1,5 +1,7 @@
 //! The `permits` example as a person runs it: bad input, second runs, kills.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
+
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,7 @@
 //! What a producer promises, over a log whose answers can be held back.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
+
 mod support;
 
 use std::collections::VecDeque;

@@ -58,7 +58,7 @@ impl LinesLog {
         let last_time = times.map(|(_, time)| *time).max().unwrap_or_default();
         let info = LogInfo {
             // A log of your own draws this at random when it is made, and keeps it in a file.
-            uuid: LogUuid::from_u128(0x6c69_6e65_735f_6c6f_67),
+            uuid: LogUuid::from_u128(0x006c_696e_6573_5f6c_6f67),
             name: folder.display().to_string(),
             partitions: count,
             routing: RoutingEpoch::new(1),
@@ -191,7 +191,7 @@ impl Log for LinesLog {
                 let size = Budget::new(1, stored.record.size_bytes() as u64);
                 let first = records.is_empty() && chunks.is_empty();
                 let fits = |room: Budget| size.records <= room.records && size.bytes <= room.bytes;
-                if !first && !(fits(room) && fits(left)) {
+                if !(first || fits(room) && fits(left)) {
                     break;
                 }
                 (room, left) = (room.minus(size), left.minus(size));

@@ -2,6 +2,7 @@
 //! instead of a hang.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};

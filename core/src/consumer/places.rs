@@ -13,6 +13,9 @@ use futures::task::AtomicWaker;
 /// What a panic left.
 pub(crate) type Panic = Box<dyn Any + Send>;
 
+/// A label, and how the future under it ended.
+pub(crate) type EndedPlace<L, T> = (L, Result<T, Panic>);
+
 /// Places for futures, each with a label of what runs there.
 pub(crate) struct Places<F, L> {
     places: Vec<Place<F, L>>,
@@ -99,7 +102,7 @@ impl<F: Future, L> Places<F, L> {
     ///
     /// # Panics
     /// If no place is free.
-    pub(crate) fn start(&mut self, future: F, label: L) -> Option<(L, Result<F::Output, Panic>)> {
+    pub(crate) fn start(&mut self, future: F, label: L) -> Option<EndedPlace<L, F::Output>> {
         let index = self.free.pop().expect("the caller checked that a place is free");
         while self.places.len() <= index as usize {
             let flag = Arc::new(PlaceWaker {
@@ -117,7 +120,7 @@ impl<F: Future, L> Places<F, L> {
     }
 
     /// Polls the next place that was woken, if there is one; hands over what ended.
-    pub(crate) fn poll_woken(&mut self) -> Option<Option<(L, Result<F::Output, Panic>)>> {
+    pub(crate) fn poll_woken(&mut self) -> Option<Option<EndedPlace<L, F::Output>>> {
         if self.round.is_empty() {
             std::mem::swap(&mut *self.woken.lock(), &mut self.round);
             // In the order of the wake-ups: the list is taken from its end.
@@ -127,7 +130,7 @@ impl<F: Future, L> Places<F, L> {
         Some(self.poll_place(index))
     }
 
-    fn poll_place(&mut self, index: u32) -> Option<(L, Result<F::Output, Panic>)> {
+    fn poll_place(&mut self, index: u32) -> Option<EndedPlace<L, F::Output>> {
         let place = &mut self.places[index as usize];
         // Before the poll: a wake-up that comes during it must be listed again.
         place.flag.listed.store(false, Ordering::SeqCst);

@@ -66,7 +66,7 @@ where
     }
 
     /// Runs what can run. Ready when the engine is closed; everything was dropped by then.
-    pub(crate) fn poll_run(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_run(&mut self, cx: &Context<'_>) -> Poll<()> {
         self.engine.workers[self.index].waker.register(cx.waker());
         self.places.register(cx.waker());
         let mut polls = 0;

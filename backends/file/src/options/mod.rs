@@ -70,7 +70,7 @@ impl OpenOptions {
         self
     }
 
-    /// Which group goes to which partition. A new log gets a [`SipRouter`] of a random seed unless
+    /// Which group goes to which partition. A new log gets a [`SipRouter`](procession_core::SipRouter) of a random seed unless
     /// told otherwise; an existing log must have been created with this one. Left out, an existing
     /// log with a `SipRouter` keeps it.
     pub fn router(mut self, router: Arc<dyn Router>) -> Self {
