@@ -421,6 +421,58 @@ fn a_turn_blocked_inside_a_poll_is_counted_as_open() {
     drop(release);
 }
 
+/// Goal: a turn that outlives its run keeps the next run out, so that two turns of one group never
+/// overlap. Method: the run is dropped while its handler blocks a worker's thread.
+#[test]
+fn a_turn_that_outlives_a_dropped_run_keeps_the_next_member_out_until_it_ends() {
+    let (log, store) = (MemoryLog::new(1), MemoryStore::new());
+    let membership = procession::LocalMembership::new();
+    let make = || {
+        ConsumerBuilder::new("test", log.clone(), store.clone())
+            .membership(membership.clone())
+            .runtime(procession::Bare)
+            .workers(2)
+            .until_end()
+            .build()
+            .unwrap()
+    };
+    let (release, blocked) = std::sync::mpsc::channel::<()>();
+    let blocked = Arc::new(Mutex::new(blocked));
+    let (entered, inside) = futures::channel::oneshot::channel::<()>();
+    let entered = Arc::new(Mutex::new(Some(entered)));
+    let running = Arc::new(AtomicUsize::new(0));
+    futures::executor::block_on(async {
+        fill(log.clone(), round_robin(1, 1)).await;
+        let first = Arc::clone(&running);
+        let run = make().run(move |_| {
+            let (blocked, entered) = (Arc::clone(&blocked), Arc::clone(&entered));
+            let running = Arc::clone(&first);
+            async move {
+                running.fetch_add(1, Ordering::SeqCst);
+                entered.lock().unwrap().take().unwrap().send(()).unwrap();
+                blocked.lock().unwrap().recv().unwrap();
+                running.fetch_sub(1, Ordering::SeqCst);
+                Ok::<_, Error>(())
+            }
+        });
+        futures::future::select(Box::pin(run), inside).await;
+        // The run is dropped here, its turn is not.
+        let second = || {
+            let running = Arc::clone(&running);
+            make().run(move |_| {
+                assert_eq!(running.load(Ordering::SeqCst), 0, "two turns of one group overlap");
+                async { Ok::<_, Error>(()) }
+            })
+        };
+        let mut second = Box::pin(second());
+        for _ in 0..100 {
+            assert!(poll_once(second.as_mut()).is_pending(), "let in beside a running turn");
+        }
+        release.send(()).unwrap();
+        second.await.unwrap();
+    });
+}
+
 #[test]
 fn the_start_of_a_new_subscription_is_resolved_once_and_kept() {
     let (world, log, store) = (Virtual::new(), MemoryLog::new(1), MemoryStore::new());

@@ -67,7 +67,13 @@ impl Control {
             // The background never ends by itself.
             select(foreground, background).await;
         }
-        let left = seat.leave(engine.runtime.now() + engine.options.drain_within).await;
+        let left = if engine.open_turns() == 0 {
+            seat.leave(engine.runtime.now() + engine.options.drain_within).await
+        } else {
+            // Turns are blocked inside a poll. Nobody else may be let in while they run: the seat
+            // goes when the last worker does.
+            Ok(())
+        };
         let (summary, failure) = engine.close();
         match failure {
             Some(error) => Err(error),

@@ -47,8 +47,11 @@ pub(crate) struct WorkerBell {
 }
 
 struct State {
-    /// From join to close. It knows the engine, so it must go when the run does.
+    /// From join until the run is over *and* its last worker is gone: as long as a turn may run
+    /// somewhere, nobody else may be let in. It knows the engine, so it must go in the end.
     seat: Option<Arc<dyn Seat>>,
+    /// Workers that exist.
+    workers_alive: usize,
     executor: Box<dyn GroupExecutor>,
     claims: HashMap<PartitionId, Owned>,
     inbox: VecDeque<Event>,
@@ -136,6 +139,7 @@ impl Engine {
         Self {
             state: Mutex::new(State {
                 seat: None,
+                workers_alive: 0,
                 executor,
                 claims: HashMap::new(),
                 inbox: VecDeque::new(),
@@ -467,17 +471,36 @@ impl Engine {
     /// The run is over, one way or the other: workers drop what they hold, nothing is taken in.
     pub(crate) fn close(&self) -> (Summary, Option<Error>) {
         self.closed.store(true, Ordering::SeqCst);
+        let closing = self.lock().seat.clone();
+        if let Some(seat) = closing {
+            seat.closing();
+        }
         let (summary, failure, seat) = {
             let mut state = self.lock();
             state.summary.open = state.executor.load().open;
             state.over = true;
-            (state.summary.clone(), state.failure.clone(), state.seat.take())
+            (state.summary.clone(), state.failure.clone(), state.seat_if_alone())
         };
         drop(seat);
         self.ring_all();
         self.control.notify();
         self.finished.notify();
         (summary, failure)
+    }
+
+    /// A worker exists from now on.
+    pub(crate) fn worker_came(&self) {
+        self.lock().workers_alive += 1;
+    }
+
+    /// A worker is gone, and with it every turn it ran.
+    pub(crate) fn worker_gone(&self) {
+        let seat = {
+            let mut state = self.lock();
+            state.workers_alive -= 1;
+            state.seat_if_alone()
+        };
+        drop(seat);
     }
 
     /// What the run came to, once it is over.
@@ -502,6 +525,11 @@ impl Engine {
 }
 
 impl State {
+    /// The seat, to be dropped outside the lock, if nothing needs it any more.
+    fn seat_if_alone(&mut self) -> Option<Arc<dyn Seat>> {
+        if self.over && self.workers_alive == 0 { self.seat.take() } else { None }
+    }
+
     fn end_turn(&mut self, end: Ended, now: Instant, after: &mut After) {
         let counts = &mut self.summary;
         match end.kind {

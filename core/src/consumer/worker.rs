@@ -30,6 +30,17 @@ pub(crate) struct Worker<H, F> {
     started: Vec<Turn>,
     random: fastrand::Rng,
     cuts_seen: u64,
+    /// Last, so that it is dropped after the turns.
+    _presence: Presence,
+}
+
+/// Tells the engine when the worker, and every turn in it, is gone.
+struct Presence(Arc<Engine>);
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.0.worker_gone();
+    }
 }
 
 /// What runs in a place.
@@ -53,7 +64,10 @@ where
             Some(seed) => fastrand::Rng::with_seed(seed.wrapping_add(index as u64)),
             None => fastrand::Rng::new(),
         };
+        engine.worker_came();
+        let presence = Presence(Arc::clone(&engine));
         Self {
+            _presence: presence,
             engine,
             index,
             handler,

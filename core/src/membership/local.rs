@@ -1,6 +1,6 @@
 //! Membership for members inside one process, over any log.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,10 +19,24 @@ use crate::{Error, ErrorKind};
 /// Who is a member of what, inside this process. Share one per log (clones are the same).
 ///
 /// A subscription has one live member for now: it owns every partition. A second one is refused
-/// with [`Locked`](ErrorKind::Locked) until the first has left or was dropped.
+/// with [`Locked`](ErrorKind::Locked) until the first has left or was dropped. If the first is
+/// over and only turns of it still run, blocked inside a poll, the second one waits for them.
 #[derive(Clone, Default)]
 pub struct LocalMembership {
-    seats: Arc<Mutex<HashSet<SeatKey>>>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    seats: Mutex<HashMap<SeatKey, SeatState>>,
+    left: Signal,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SeatState {
+    Live,
+    /// Its run is over, turns of it are not.
+    Closing,
 }
 
 /// A subscription's name in one log.
@@ -35,8 +49,8 @@ impl LocalMembership {
         Self::default()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashSet<SeatKey>> {
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<SeatKey, SeatState>> {
+        self.shared.seats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -58,18 +72,23 @@ impl Membership for LocalMembership {
             .iter()
             .map(|log| (Arc::clone(&subscription.name), log.info().uuid))
             .collect();
-        {
-            let mut seats = self.lock();
-            if keys.iter().any(|key| seats.contains(key)) {
-                return Err(Error::new(
-                    ErrorKind::Locked,
-                    format!("join subscription \"{}\"", subscription.name),
-                )
-                .with_hint(
-                    "it already has a live member in this process; shut that one down first",
-                ));
+        let mut seen = Seen::default();
+        loop {
+            {
+                let mut seats = self.lock();
+                let taken: Vec<_> = keys.iter().filter_map(|key| seats.get(key)).collect();
+                if taken.contains(&&SeatState::Live) {
+                    let operation = format!("join subscription \"{}\"", subscription.name);
+                    return Err(Error::new(ErrorKind::Locked, operation).with_hint(
+                        "it already has a live member in this process; shut that one down first",
+                    ));
+                }
+                if taken.is_empty() {
+                    seats.extend(keys.iter().cloned().map(|key| (key, SeatState::Live)));
+                    break;
+                }
             }
-            seats.extend(keys.iter().cloned());
+            self.shared.left.changed(&mut seen).await;
         }
         let seat = LocalSeat {
             membership: self.clone(),
@@ -222,6 +241,15 @@ impl Seat for LocalSeat {
         select_all(reads).await.0
     }
 
+    fn closing(&self) {
+        if !self.left.load(Ordering::SeqCst) {
+            let mut seats = self.membership.lock();
+            for key in &self.keys {
+                seats.insert(key.clone(), SeatState::Closing);
+            }
+        }
+    }
+
     async fn leave(&self, _deadline: Instant) -> Result<(), Error> {
         self.release();
         Ok(())
@@ -230,12 +258,16 @@ impl Seat for LocalSeat {
 
 impl LocalSeat {
     fn release(&self) {
-        let mut seats = self.membership.lock();
-        if !self.left.swap(true, Ordering::SeqCst) {
+        {
+            let mut seats = self.membership.lock();
+            if self.left.swap(true, Ordering::SeqCst) {
+                return;
+            }
             self.keys.iter().for_each(|key| {
                 seats.remove(key);
             });
         }
+        self.membership.shared.left.notify();
     }
 }
 

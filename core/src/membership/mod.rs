@@ -84,6 +84,10 @@ pub trait Seat: Send + Sync {
     /// ever if the backend has a thread of its own.
     async fn drive(&self) -> Error;
 
+    /// The run is over, but turns of it may still be open: deliver nothing more. The seat is
+    /// dropped when they have ended; until then the partitions are nobody else's. Never blocks.
+    fn closing(&self);
+
     /// Gives everything up that is left, and is gone.
     ///
     /// # Errors
