@@ -39,10 +39,10 @@
 //! # Features
 //! | feature | adds |
 //! |---|---|
-//! | `file` (default) | [`FileLog`]: embedded, durable, no server; four threads of its own per log |
-//! | `memory` | [`MemoryLog`], [`MemoryStore`]: survives nothing; for tests |
-//! | `tokio` | [`Tokio`]: a [`Runtime`] value |
-//! | `smol` | [`Smol`]: a [`Runtime`] value |
+//! | `file` (default) | `FileLog`: embedded, durable, no server; four threads of its own per log |
+//! | `memory` | `MemoryLog`, `MemoryStore`: survives nothing; for tests |
+//! | `tokio` | `Tokio`: a [`Runtime`] value |
+//! | `smol` | `Smol`: a [`Runtime`] value |
 //! | `full` | all of these |
 //!
 //! No feature excludes another. Without a runtime value everything runs inside the future you

@@ -473,6 +473,49 @@ fn a_turn_that_outlives_a_dropped_run_keeps_the_next_member_out_until_it_ends() 
     });
 }
 
+/// Goal: commits and a shutdown come through between the turns of a handler that blocks. Method: the
+/// handler moves the clock itself, and looks at what was committed meanwhile.
+#[test]
+fn a_handler_that_blocks_its_thread_lets_commits_and_a_shutdown_through() {
+    for in_place in [true, false] {
+        let (world, log, store) = (Virtual::new(), MemoryLog::new(1), MemoryStore::new());
+        let begun = Arc::new(AtomicUsize::new(0));
+        let summary = world.block_on(async {
+            fill(log.clone(), round_robin(100, 1000)).await;
+            let consumer = match in_place {
+                false => builder(&world, &log, &store),
+                // Real time decides what blocking is: a busy loop below.
+                true => ConsumerBuilder::new("test", log.clone(), store.clone()),
+            };
+            let consumer = consumer.commit_every(ms(20)).build().unwrap();
+            let handle = consumer.handle();
+            let (clock, begun) = (world.clone(), Arc::clone(&begun));
+            consumer
+                .run(move |_| {
+                    let number = begun.fetch_add(1, Ordering::SeqCst) + 1;
+                    if in_place {
+                        let end = std::time::Instant::now() + ms(5);
+                        while std::time::Instant::now() < end {
+                            std::hint::spin_loop();
+                        }
+                    } else {
+                        clock.block(ms(50));
+                    }
+                    if number == 60 {
+                        assert!(handle.counts().commits >= 3, "{:?}", handle.counts());
+                        drop(handle.shutdown());
+                    }
+                    async { Ok::<_, Error>(()) }
+                })
+                .await
+                .unwrap()
+        });
+        assert_eq!(begun.load(Ordering::SeqCst), 60, "turns begun after the shutdown");
+        assert_eq!((summary.turns_done, summary.open), (60, 0));
+        assert_eq!(world.block_on(progress_of(&log, &store, 0)).next, Offset::new(60));
+    }
+}
+
 #[test]
 fn the_start_of_a_new_subscription_is_resolved_once_and_kept() {
     let (world, log, store) = (Virtual::new(), MemoryLog::new(1), MemoryStore::new());

@@ -219,7 +219,10 @@ impl fmt::Display for Error {
             write!(f, ": group \"{group}\"")?;
         }
         if let Some(partition) = e.partition {
-            write!(f, ": partition {partition}")?;
+            write!(f, ": partition {}", partition.partition)?;
+            if partition.log.get() > 0 {
+                write!(f, " of log {}", partition.log)?;
+            }
         }
         if let Some(offset) = e.offset {
             write!(f, ": offset {offset}")?;

@@ -54,13 +54,18 @@ impl Virtual {
         poll_fn(|cx| timer.poll_at(at, cx)).await;
     }
 
+    /// What a handler does that blocks its thread for so long.
+    pub fn block(&self, duration: Duration) {
+        self.0.lock().unwrap().now += duration;
+    }
+
     /// Runs the future, and what it spawns, to its end. Panics if nothing can ever wake it.
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         let mut future = pin!(future);
         let mut tasks: Vec<(BoxFuture<'static, ()>, Arc<Flag>)> = Vec::new();
         let main = Arc::new(Flag(AtomicBool::new(true)));
         loop {
-            let mut moved = false;
+            let mut moved = self.fire_due();
             if main.0.swap(false, Ordering::SeqCst) {
                 moved = true;
                 let waker = Waker::from(Arc::clone(&main));
@@ -83,6 +88,24 @@ impl Virtual {
                 self.jump();
             }
         }
+    }
+
+    /// Fires what a blocked thread kept from firing.
+    fn fire_due(&self) -> bool {
+        let mut due = Vec::new();
+        {
+            let mut world = self.0.lock().unwrap();
+            let now = world.now;
+            while let Some(first) = world.timers.first_entry() {
+                if first.key().0 > now {
+                    break;
+                }
+                due.push(first.remove());
+            }
+        }
+        let any = !due.is_empty();
+        due.into_iter().for_each(Waker::wake);
+        any
     }
 
     fn jump(&self) {

@@ -34,6 +34,8 @@ pub(crate) struct Engine {
     /// The run is over: set once, with what it came to.
     pub(crate) finished: Signal,
     closed: AtomicBool,
+    /// The run was asked to end: nothing begins any more.
+    stopping: AtomicBool,
     /// Moves when claims are to be cut off.
     cuts: AtomicU64,
 }
@@ -163,6 +165,7 @@ impl Engine {
             control: Signal::default(),
             finished: Signal::default(),
             closed: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
             cuts: AtomicU64::new(0),
         }
     }
@@ -180,6 +183,9 @@ impl Engine {
             let result = change(&mut state, &mut after);
             state.collect_credits(&mut after);
             state.check_end(self.options.until_end, &mut after);
+            if state.stop.is_some() {
+                self.stopping.store(true, Ordering::SeqCst);
+            }
             // Idle flags are read under the lock: a worker that saw nothing set its flag before.
             let ring = after.ring && self.workers.iter().any(|w| w.idle.load(Ordering::SeqCst));
             (result, ring)
@@ -282,6 +288,10 @@ impl Engine {
         let state = self.lock();
         let owned = state.claims.get(&claim.partition);
         self.is_closed() || owned.is_none_or(|owned| owned.claim != claim || owned.cut)
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
     }
 
     pub(crate) fn is_closed(&self) -> bool {

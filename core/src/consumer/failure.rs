@@ -33,9 +33,11 @@ impl fmt::Display for Class {
 /// An error with its class, and the delay after which to try again.
 ///
 /// A handler may return any error; that counts as [`Class::Transient`]. Returning a `Failure`
-/// says more. It is found by downcasting the returned error itself, so wrap other errors in it,
-/// not it in others; for errors of your own types,
-/// [`classify`](super::ConsumerBuilder::classify) decides instead.
+/// says more. It is looked for in the returned error and its chain of sources; for errors of your
+/// own types, [`classify`](super::ConsumerBuilder::classify) decides instead.
+///
+/// With `anyhow`, let the handler return `Failure` and put the `anyhow::Error` inside
+/// (`Failure::permanent(error)`): the other way round, `anyhow` hides the type of what it carries.
 ///
 /// ```
 /// use procession_core::{Class, Failure};
@@ -111,6 +113,14 @@ impl Failure {
         match error.downcast::<Self>() {
             Ok(failure) => *failure,
             Err(error) => {
+                let mut cause = error.source();
+                while let Some(inner) = cause {
+                    if let Some(found) = inner.downcast_ref::<Self>() {
+                        let (class, after) = (found.class, found.after);
+                        return Self { class, error, after };
+                    }
+                    cause = inner.source();
+                }
                 let class = classify.map_or(Class::Transient, |classify| classify(&*error));
                 Self { class, error, after: None }
             }
@@ -136,5 +146,36 @@ impl fmt::Debug for Failure {
 impl StdError for Failure {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         Some(&*self.error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Context(Failure);
+
+    impl fmt::Display for Context {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("while booking")
+        }
+    }
+
+    impl StdError for Context {
+        fn source(&self) -> Option<&(dyn StdError + 'static)> {
+            Some(&self.0)
+        }
+    }
+
+    #[test]
+    fn a_failure_is_found_inside_the_error_that_carries_it() {
+        let inner = Failure::permanent("closed").after(Duration::from_secs(1));
+        let found = Failure::of(Context(inner).into(), Some(&|_| Class::Transient));
+        assert_eq!(
+            (found.class(), found.delay()),
+            (Class::Permanent, Some(Duration::from_secs(1)))
+        );
+        assert_eq!(found.into_inner().to_string(), "while booking");
     }
 }

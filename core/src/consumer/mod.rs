@@ -71,7 +71,8 @@ impl Consumer {
     ///
     /// Without a runtime everything happens inside this future, on whatever executor polls it;
     /// with one, the turns run on worker tasks and this future does the rest. A handler that blocks
-    /// its thread blocks what shares that thread.
+    /// its thread is noticed and given one turn at a time, so that commits and a shutdown come
+    /// through between its turns; it still keeps other turns of that thread waiting.
     ///
     /// An error counts as transient unless it is a [`Failure`] or
     /// [`classify`](ConsumerBuilder::classify) says otherwise; a panic is caught and counts as
@@ -86,7 +87,8 @@ impl Consumer {
     /// [`Exhausted`](crate::ErrorKind::Exhausted) when a record failed for good (the error names group,
     /// partition, offset, attempts and, as its source, the cause), [`Fenced`](crate::ErrorKind::Fenced)
     /// when another member has claimed a partition, [`Locked`](crate::ErrorKind::Locked) when the
-    /// subscription has a live member; else what the log or the store failed with. What was
+    /// subscription has a live member (one that is over, with turns still blocked inside a poll, is
+    /// waited for); else what the log or the store failed with. What was
     /// finished is committed before the error is returned, where the store allows it.
     pub async fn run<H, F, E>(self, handler: H) -> Result<Summary, Error>
     where
@@ -143,6 +145,18 @@ impl Drop for CloseOnDrop {
 }
 
 /// Looks at a run and ends it. Cheap to clone; from any thread.
+///
+/// ```no_run
+/// # use procession_core::{ConsumerBuilder, Handle};
+/// # fn on_ctrl_c(_: impl FnMut() + 'static) {}
+/// # async fn f(builder: ConsumerBuilder) -> Result<(), procession_core::Error> {
+/// let consumer = builder.build()?;
+/// let handle = consumer.handle();
+/// // The request is made at the call; the future need not be awaited.
+/// on_ctrl_c(move || drop(handle.shutdown()));
+/// consumer.run(|turn| async move { Ok::<_, std::io::Error>(println!("{turn:?}")) }).await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Handle {
     engine: Arc<Engine>,

@@ -19,7 +19,8 @@ pub enum Start {
     /// At the lowest offset that can be read.
     #[default]
     Earliest,
-    /// Above everything that can be read now.
+    /// Above everything that can be read when the first run of the subscription claims the
+    /// partition, soon after `run` is called: records sent meanwhile may be seen or not.
     Latest,
     /// At the first record that the log took at or after this time (log time).
     At(Timestamp),
@@ -77,6 +78,9 @@ impl Options {
         }
         if self.workers == Some(0) {
             return refuse("0 workers would run nothing; there must be at least 1");
+        }
+        if self.workers.is_some() && self.runtime.is_none() {
+            return refuse("workers are tasks of a runtime; give one with `runtime`");
         }
         if self.retry.attempts_max() == 0 {
             return refuse("0 attempts would never run the handler; there must be at least 1");

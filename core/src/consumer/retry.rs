@@ -99,6 +99,9 @@ pub enum Policy {
     /// The run ends with an error that names the group, partition, offset, attempts and cause.
     /// What is finished is committed; nothing is skipped: the record is the first of its group
     /// when the subscription runs again.
+    ///
+    /// To get past it, mend what made it fail, or let the handler write the record somewhere else
+    /// and return `Ok(())` for that partition and offset.
     #[default]
     Stop,
 }

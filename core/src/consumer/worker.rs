@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use super::engine::{EndKind, Ended, Engine};
 use super::failure::{BoxError, Failure};
@@ -18,6 +19,9 @@ use crate::{Error, ErrorKind};
 const POLLS_MAX: usize = 512;
 /// Turns taken under one lock at the most, so that several workers share fairly.
 const TAKE_MAX: usize = 64;
+/// Handlers that hold the thread for longer than this are blocking it: from then on turns are
+/// taken one at a time, and other tasks of the thread (commits, a shutdown) run in between.
+const BLOCKING: Duration = Duration::from_millis(1);
 
 /// A future that runs turns until the engine is closed. It owns its handler's futures: dropping it
 /// drops them at their await points, and their records run again later.
@@ -30,6 +34,8 @@ pub(crate) struct Worker<H, F> {
     started: Vec<Turn>,
     random: fastrand::Rng,
     cuts_seen: u64,
+    /// How many turns to take under one lock: doubles while handlers return at once.
+    take: usize,
     /// Last, so that it is dropped after the turns.
     _presence: Presence,
 }
@@ -76,6 +82,7 @@ where
             started: Vec::new(),
             random,
             cuts_seen: 0,
+            take: 1,
         }
     }
 
@@ -84,6 +91,7 @@ where
         self.engine.workers[self.index].waker.register(cx.waker());
         self.places.register(cx.waker());
         let mut polls = 0;
+        let mut begun = self.engine.runtime.now();
         loop {
             self.cut_off();
             if self.engine.is_closed() {
@@ -100,13 +108,22 @@ where
                 return Poll::Pending;
             }
             polls += moved;
-            if polls >= POLLS_MAX {
+            if self.held_the_thread(&mut begun) || polls >= POLLS_MAX {
                 // Hand over what has ended before giving way.
                 self.exchange_ended();
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
         }
+    }
+
+    /// Whether handlers blocked the thread since `begun`; counts from now on.
+    fn held_the_thread(&mut self, begun: &mut Instant) -> bool {
+        let now = self.engine.runtime.now();
+        let held = now.saturating_duration_since(*begun) > BLOCKING;
+        *begun = now;
+        self.take = if held { 1 } else { (self.take * 2).min(TAKE_MAX) };
+        held
     }
 
     /// Whether there was a woken turn to poll.
@@ -119,7 +136,7 @@ where
     }
 
     fn exchange(&mut self) {
-        let room = self.places.free().min(TAKE_MAX);
+        let room = self.places.free().min(self.take);
         if room > 0 || !self.ended.is_empty() {
             self.engine.exchange(self.index, &mut self.ended, &mut self.started, room);
         }
@@ -134,6 +151,13 @@ where
     fn start(&mut self) -> usize {
         let count = self.started.len();
         for turn in self.started.drain(..) {
+            if self.engine.is_stopping() {
+                // Asked to end since it was taken: not begun, so not an attempt.
+                let verdict = Verdict::again(self.engine.runtime.now(), false);
+                let kind = EndKind::Cancelled;
+                self.ended.push(Ended { id: turn.id(), verdict, failure: None, kind });
+                continue;
+            }
             let running = Running {
                 id: turn.id(),
                 claim: turn.claim(),

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
-use crate::types::{Claim, Epoch, GroupKey, OneOrMany, PartitionId, Stored};
+use crate::types::{
+    Claim, Epoch, GroupKey, Headers, Offset, OneOrMany, PartitionId, Sequence, Stored,
+};
 
 /// What a chain is keyed by: a group inside a partition of a log. Identity is the key's bytes,
 /// never a hash.
@@ -45,6 +47,9 @@ pub struct TurnId {
 }
 
 /// One execution of the handler for the head record of a group, or its next few.
+///
+/// The default executor gives one record a turn, so a handler that looks at
+/// [`record`](Self::record) alone misses nothing.
 #[derive(Clone, Debug)]
 pub struct Turn {
     id: TurnId,
@@ -108,6 +113,33 @@ impl Turn {
     #[must_use]
     pub fn record(&self) -> &Stored {
         &self.records.as_slice()[0]
+    }
+
+    /// The head record's place in its partition. With [`partition`](Self::partition) it names the
+    /// record for ever: a key for idempotent effects.
+    #[must_use]
+    pub fn offset(&self) -> Offset {
+        self.record().offset
+    }
+
+    /// The head record's number in its group, where the log mints one: as good a key for
+    /// idempotent effects.
+    #[must_use]
+    pub fn sequence(&self) -> Option<Sequence> {
+        self.record().sequence
+    }
+
+    /// The head record's payload, empty for a tombstone (see
+    /// [`Record::payload`](crate::Record::payload) to tell the two apart).
+    #[must_use]
+    pub fn payload(&self) -> &[u8] {
+        self.record().record.payload().map_or(&[], |payload| &payload[..])
+    }
+
+    /// The head record's headers.
+    #[must_use]
+    pub fn headers(&self) -> &Headers {
+        self.record().record.headers()
     }
 
     /// All its records: consecutive ones of one group, each with its own offset.

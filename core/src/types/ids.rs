@@ -49,7 +49,8 @@ number! {
 }
 number! {
     /// A record's number inside its group, minted by our own logs from 0; absent on logs that
-    /// others write. Inside one group it only grows.
+    /// others write. Inside one group it grows by one, without gaps, for as long as the log keeps
+    /// a record of the group; after that it may jump, but never falls.
     Sequence(u64)
 }
 number! {

@@ -64,6 +64,24 @@ impl fmt::Debug for GroupKey {
     }
 }
 
+impl PartialEq<str> for GroupKey {
+    fn eq(&self, other: &str) -> bool {
+        self.0 == other.as_bytes()
+    }
+}
+
+impl PartialEq<&str> for GroupKey {
+    fn eq(&self, other: &&str) -> bool {
+        self.0 == other.as_bytes()
+    }
+}
+
+impl PartialEq<[u8]> for GroupKey {
+    fn eq(&self, other: &[u8]) -> bool {
+        self.0 == other
+    }
+}
+
 impl From<Bytes> for GroupKey {
     fn from(bytes: Bytes) -> Self {
         Self(bytes)
