@@ -50,6 +50,7 @@ use crate::types::{Budget, Claim, Offset, Progress};
 /// - `a_stale_turn_id_is_ignored`: generational ids
 /// - `the_window_bounds_what_is_held`: records and bytes
 /// - `a_group_over_its_share_is_loaded_again_in_order`: where bodies may be dropped
+/// - `explain_names_the_head_and_its_state`, its attempts and the number of records
 /// - `agrees_with_the_model`: random steps beside a naive model, the seed printed
 pub trait GroupExecutor: Send {
     /// A partition is ours from `progress` on. Replaces any older claim of the partition, as
@@ -59,15 +60,29 @@ pub trait GroupExecutor: Send {
     /// Records have come, ascending and from where the claim's reading stands, or one body that
     /// [`Next::Load`] asked for (an offset that is waited for is never taken as new). Records of
     /// a stale claim and finished ones are dropped.
+    ///
+    /// Everything below the chunk's `next` has been delivered or does not exist. So a chunk without
+    /// records that moves `next` is new [`progress`](Self::progress) once nothing below it is
+    /// unfinished: a position that only passes a gap is to be committed too.
     fn admit(&mut self, claim: Claim, chunk: Chunk, now: Instant);
 
     /// What to do now. Call it until it says [`Next::Idle`], or until there is no place to run.
     fn next(&mut self, now: Instant) -> Next;
 
     /// An open turn has ended. Unknown ids are ignored.
+    ///
+    /// A verdict that leaves records over (`terminal` is less than the turn has) never loses them:
+    /// they stay the head of their group, whatever `rest` says. With [`Rest::Nothing`], which ought
+    /// not to be, they run again at once, uncounted.
     fn complete(&mut self, id: TurnId, verdict: Verdict, now: Instant) -> Completed;
 
     /// Keeps a group from running, or lets it go (`None`). A running turn ends as it will.
+    ///
+    /// A hold is the group's and not its records': it works on a group of which nothing is here
+    /// yet, and lasts until it is let go, also while the group is empty, and across fences and new
+    /// claims of the partition. A [`Blocked`](Hold::Blocked) group starts nothing; the head of a
+    /// [`Parked`](Hold::Parked) or [`Cascading`](Hold::Cascading) one comes as [`Next::Divert`],
+    /// record by record and in order. Once let go, the group goes on at its head.
     fn hold(&mut self, scope: &Scope, how: Option<Hold>);
 
     /// Gives a partition up. Returns how many turns of the claim are still open.
@@ -181,7 +196,7 @@ impl Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rest {
-    /// There are none.
+    /// There are none. If there are after all, they run again at once, and that was no attempt.
     Nothing,
     /// They run again, in order, not before `at`.
     Again {
@@ -190,7 +205,8 @@ pub enum Rest {
         /// Whether this was an attempt.
         counted: bool,
     },
-    /// They stay at the head of their group, which is blocked until it is let go.
+    /// They stay at the head of their group, which is blocked until it is let go. That was an
+    /// attempt: the head's next turn has the next number.
     Hold,
 }
 
@@ -220,7 +236,9 @@ pub enum Revoke {
 /// What a completion changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Completed {
-    /// A turn can start that could not before.
+    /// A turn can start that could not before: [`next`](GroupExecutor::next) would not be idle. An
+    /// executor may say so whenever `next` would not be idle, but never keeps it to itself: after
+    /// an idle `next`, a completion that is not `runnable` leaves it idle.
     pub runnable: bool,
     /// Progress moved.
     pub progressed: bool,

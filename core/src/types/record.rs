@@ -44,6 +44,18 @@ impl Record {
         Self { key, payload, headers, timestamp }
     }
 
+    /// Moves key, payload and headers out: less work than to move the record as a whole, and what
+    /// is left has nothing to drop.
+    #[inline]
+    pub(crate) fn take_parts(&mut self) -> (Option<GroupKey>, Option<Bytes>, Headers) {
+        let headers = if self.headers.is_empty() {
+            Headers::EMPTY
+        } else {
+            std::mem::take(&mut self.headers)
+        };
+        (self.key.take(), self.payload.take(), headers)
+    }
+
     /// The same record with one header more.
     ///
     /// # Panics
@@ -116,6 +128,9 @@ pub struct Headers {
 }
 
 impl Headers {
+    /// No headers.
+    pub const EMPTY: Self = Self { encoded: Bytes::new() };
+
     /// The same headers and one more.
     ///
     /// # Panics

@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use hashbrown::HashTable;
+use bytes::Bytes;
 use siphasher::sip::SipHasher13;
 
 use crate::executor::Hold;
@@ -17,10 +17,12 @@ use super::entries::NIL;
 /// group is held.
 #[derive(Debug)]
 pub(super) struct Chain {
-    key: Option<GroupKey>,
+    name: Name,
     /// Since when it is in `state`.
     pub(super) since: Nanos,
     hash: u32,
+    /// The next chain of its bucket.
+    beside: u32,
     /// The partition's place among the claims.
     pub(super) slot: u32,
     /// The last of its records, which leads to the first.
@@ -77,13 +79,63 @@ impl Chain {
     }
 }
 
-/// All chains.
+/// A key, as a chain keeps it: a short one lies in the chain itself, so that a look-up need not
+/// follow a pointer, and no buffer is shared for it.
+#[derive(Debug)]
+enum Name {
+    /// So many bytes of these are the key, or it is absent.
+    Short {
+        bytes: [u8; SHORT],
+        len: u8,
+    },
+    Long(Bytes),
+}
+
+const SHORT: usize = 23;
+const ABSENT: u8 = u8::MAX;
+
+impl Name {
+    fn new(key: Option<&GroupKey>) -> Self {
+        let mut bytes = [0; SHORT];
+        let len = match key {
+            None => ABSENT,
+            Some(key) => match bytes.get_mut(..key.as_ref().len()) {
+                None => return Self::Long(key.as_bytes().clone()),
+                Some(start) => {
+                    start.copy_from_slice(key.as_ref());
+                    start.len() as u8
+                }
+            },
+        };
+        Self::Short { bytes, len }
+    }
+
+    #[inline]
+    fn is(&self, key: Option<&GroupKey>) -> bool {
+        match (self, key) {
+            (Self::Short { len, .. }, None) => *len == ABSENT,
+            (Self::Short { bytes, len }, Some(key)) => {
+                bytes.get(..usize::from(*len)).is_some_and(|name| name == key.as_ref())
+            }
+            (Self::Long(name), Some(key)) => name == key.as_bytes(),
+            (Self::Long(_), None) => false,
+        }
+    }
+}
+
+/// All chains, and the table that finds them: a list through the chains of each bucket.
+///
+/// The lists run through the chains because most live for one record only: putting one in and
+/// taking it out again is two writes beside what is touched anyway.
 #[derive(Debug)]
 pub(super) struct Groups {
     chains: Vec<Chain>,
     free: u32,
     live: usize,
-    table: HashTable<u32>,
+    /// The first chain of each bucket; a power of two of them.
+    buckets: Vec<u32>,
+    /// How many chains the table finds.
+    found: usize,
     hasher: SipHasher13,
 }
 
@@ -97,12 +149,14 @@ impl Groups {
             chains: Vec::new(),
             free: NIL,
             live: 0,
-            table: HashTable::new(),
+            buckets: vec![NIL; 64],
+            found: 0,
             hasher: SipHasher13::new_with_keys(k0, k1),
         }
     }
 
     /// The hash of a scope. The only place where a key is hashed: once per admitted record.
+    #[inline]
     pub(super) fn hash(&self, id: PartitionId, key: Option<&GroupKey>) -> u32 {
         let key = self.hasher.hash(key.map_or(&[], |key| key.as_ref()));
         let place = u64::from(id.log.get()) << 32 | u64::from(id.partition.get());
@@ -111,48 +165,88 @@ impl Groups {
         (hash ^ hash >> 32) as u32
     }
 
+    #[inline]
     pub(super) fn find(&self, hash: u32, slot: u32, key: Option<&GroupKey>) -> Option<u32> {
-        let chains = &self.chains;
-        let same = |chain: &u32| {
-            let chain = &chains[*chain as usize];
-            chain.hash == hash && chain.slot == slot && chain.key.as_ref() == key
-        };
-        self.table.find(spread(hash), same).copied()
+        let mut index = self.buckets[self.bucket(hash)];
+        while index != NIL {
+            let chain = &self.chains[index as usize];
+            if chain.hash == hash && chain.slot == slot && chain.name.is(key) {
+                return Some(index);
+            }
+            index = chain.beside;
+        }
+        None
     }
 
     /// A new chain that [`find`](Self::find) finds; there must be none yet.
-    pub(super) fn add(&mut self, hash: u32, slot: u32, key: Option<GroupKey>, now: Nanos) -> u32 {
-        let chain = self.allot(hash, slot, key, false, now);
-        let chains = &self.chains;
-        let rehash = |chain: &u32| spread(chains[*chain as usize].hash);
-        self.table.insert_unique(spread(hash), chain, rehash);
+    pub(super) fn add(&mut self, hash: u32, slot: u32, key: Option<&GroupKey>, now: Nanos) -> u32 {
+        self.found += 1;
+        if self.found > self.buckets.len() / 4 * 3 {
+            self.grow();
+        }
+        let bucket = self.bucket(hash);
+        let beside = self.buckets[bucket];
+        let chain = self.allot(hash, beside, slot, Name::new(key), false, now);
+        self.buckets[bucket] = chain;
         chain
     }
 
     /// A new chain for one record without a key.
     pub(super) fn add_loose(&mut self, slot: u32, now: Nanos) -> u32 {
-        self.allot(0, slot, None, true, now)
+        self.allot(0, NIL, slot, Name::new(None), true, now)
     }
 
     pub(super) fn remove(&mut self, index: u32) {
         let chain = &mut self.chains[index as usize];
-        chain.key = None;
+        if let Name::Long(_) = chain.name {
+            chain.name = Name::new(None);
+        }
         chain.link = (self.free, NIL);
         chain.state = State::Waiting;
+        let (hash, beside, loose) = (chain.hash, chain.beside, chain.loose);
         self.free = index;
         self.live -= 1;
-        if !chain.loose {
-            let hash = spread(chain.hash);
-            if let Ok(entry) = self.table.find_entry(hash, |chain| *chain == index) {
-                entry.remove();
+        if !loose {
+            self.found -= 1;
+            let bucket = self.bucket(hash);
+            let mut before = self.buckets[bucket];
+            if before == index {
+                self.buckets[bucket] = beside;
+                return;
+            }
+            while self.chains[before as usize].beside != index {
+                before = self.chains[before as usize].beside;
+            }
+            self.chains[before as usize].beside = beside;
+        }
+    }
+
+    /// Thirty-two bits of hash are enough to keep: of a million keys some hundred pairs collide,
+    /// which costs a comparison.
+    const fn bucket(&self, hash: u32) -> usize {
+        hash as usize & (self.buckets.len() - 1)
+    }
+
+    /// Twice as many buckets.
+    #[cold]
+    fn grow(&mut self) {
+        let twice = vec![NIL; self.buckets.len() * 2];
+        for first in std::mem::replace(&mut self.buckets, twice) {
+            let mut index = first;
+            while index != NIL {
+                let bucket = self.bucket(self.chains[index as usize].hash);
+                let beside = std::mem::replace(&mut self.buckets[bucket], index);
+                index = std::mem::replace(&mut self.chains[index as usize].beside, beside);
             }
         }
     }
 
+    #[inline]
     pub(super) fn get(&self, chain: u32) -> &Chain {
         &self.chains[chain as usize]
     }
 
+    #[inline]
     pub(super) fn get_mut(&mut self, chain: u32) -> &mut Chain {
         &mut self.chains[chain as usize]
     }
@@ -161,18 +255,21 @@ impl Groups {
         self.live
     }
 
+    #[inline(always)]
     fn allot(
         &mut self,
         hash: u32,
+        beside: u32,
         slot: u32,
-        key: Option<GroupKey>,
+        name: Name,
         loose: bool,
         since: Nanos,
     ) -> u32 {
         let chain = Chain {
-            key,
+            name,
             since,
             hash,
+            beside,
             slot,
             tail: NIL,
             len: 0,
@@ -188,14 +285,9 @@ impl Groups {
             return self.chains.len() as u32 - 1;
         }
         let index = self.free;
-        self.free = self.chains[index as usize].link.0;
-        self.chains[index as usize] = chain;
+        let place = &mut self.chains[index as usize];
+        self.free = place.link.0;
+        *place = chain;
         index
     }
-}
-
-/// A table looks at the low bits and at the top seven. Thirty-two bits are enough to keep: of a
-/// million keys some hundred pairs collide, which costs a comparison.
-const fn spread(hash: u32) -> u64 {
-    (hash as u64) << 32 | hash as u64
 }

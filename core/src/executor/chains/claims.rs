@@ -45,10 +45,12 @@ pub(super) struct Live {
     pub(super) ready: usize,
     /// Records that are not terminal, and the bytes of their bodies.
     pub(super) held: Budget,
-    /// What was delivered and is held no longer.
-    pub(super) returned: Budget,
+    /// What was delivered since the claim, held or not.
+    pub(super) delivered: Budget,
     /// The largest window that was announced.
     announced: Budget,
+    /// Below this much returned, the window has not moved far.
+    near: Budget,
     /// Versions of the window that are committed, or were given out to be.
     committed: u64,
     given: [Option<(Extent, u64)>; 4],
@@ -122,29 +124,35 @@ impl Claims {
         let among = self.sharing.max(1);
         self.share =
             Budget::new((self.budget.records / among).max(1), (self.budget.bytes / among).max(1));
-        for slot in 0..self.slots.len() {
-            self.notice(slot as u32);
+        for slot in 0..self.slots.len() as u32 {
+            let share = self.share;
+            if let Some(live) = self.live_mut(slot) {
+                live.near = live.near_of(share);
+            }
+            self.notice(slot);
         }
     }
 
     /// Makes it news if the window of this claim has moved far enough: by an eighth of its share,
     /// or by anything at all when the claim has nothing ready to run, so that a few slow groups
     /// never keep the rest from being read.
+    #[inline]
     pub(super) fn notice(&mut self, slot: u32) {
-        let (share, ranges_max) = (self.share, self.ranges_max);
-        let Slot { live: Some(live), in_news: in_news @ false, .. } =
-            &mut self.slots[slot as usize]
-        else {
+        let Slot { live: Some(live), in_news: false, .. } = &self.slots[slot as usize] else {
             return;
         };
-        let moved = live.window_now(share, ranges_max).minus(live.announced);
-        if moved == Budget::ZERO {
-            return;
+        let (returned, near) = (live.returned(), live.near);
+        if live.ready == 0 || returned.records >= near.records || returned.bytes >= near.bytes {
+            self.notice_moved(slot);
         }
-        let far =
-            moved.records >= share.records.div_ceil(8) || moved.bytes >= share.bytes.div_ceil(8);
-        if far || live.ready == 0 {
-            *in_news = true;
+    }
+
+    fn notice_moved(&mut self, slot: u32) {
+        let (share, ranges_max) = (self.share, self.ranges_max);
+        let it = &mut self.slots[slot as usize];
+        let Some(live) = &it.live else { return };
+        if live.window_now(share, ranges_max).minus(live.announced) != Budget::ZERO {
+            it.in_news = true;
             self.news.push_back(slot);
         }
     }
@@ -161,6 +169,7 @@ impl Claims {
                 // A share may have shrunk since; a window never does.
                 live.announced.records = live.announced.records.max(window.records);
                 live.announced.bytes = live.announced.bytes.max(window.bytes);
+                live.near = live.near_of(share);
                 return Some((live.claim, live.announced));
             }
         }
@@ -178,11 +187,24 @@ impl Live {
             open: 0,
             ready: 0,
             held: Budget::ZERO,
-            returned: Budget::ZERO,
+            delivered: Budget::ZERO,
             announced: Budget::ZERO,
+            near: Budget::ZERO,
             committed: 0,
             given: [None; 4],
         }
+    }
+
+    /// What was delivered and is held no longer.
+    const fn returned(&self) -> Budget {
+        self.delivered.minus(self.held)
+    }
+
+    /// How much is returned when the window has moved by an eighth of its share, or less than that
+    /// at the end of the numbers.
+    fn near_of(&self, share: Budget) -> Budget {
+        let eighth = Budget::new(share.records.div_ceil(8), share.bytes.div_ceil(8));
+        self.announced.plus(eighth).minus(share)
     }
 
     /// Everything that may have been delivered by now. At the bound of the progress map it stands
@@ -191,7 +213,7 @@ impl Live {
         if self.draining || (self.window.ranges() >= ranges_max && self.held.records > 0) {
             return self.announced;
         }
-        self.returned.plus(share)
+        self.returned().plus(share)
     }
 
     pub(super) fn progress(&mut self) -> Option<Progress> {

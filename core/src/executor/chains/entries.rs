@@ -2,7 +2,9 @@
 
 use std::num::NonZeroU64;
 
-use crate::types::{Offset, Record, RoutingEpoch, Sequence, Stored, Timestamp};
+use bytes::Bytes;
+
+use crate::types::{GroupKey, Headers, Offset, Record, RoutingEpoch, Sequence, Stored, Timestamp};
 
 /// No entry, no chain, no turn.
 pub(super) const NIL: u32 = u32::MAX;
@@ -26,31 +28,40 @@ struct Link {
     chain: u32,
 }
 
-/// A record that is not terminal. Its offset is in the window; a [`Stored`] would hold it twice
-/// and be padded, and there may be a million of these.
+/// A record that is not terminal, in two lines of the cache. Its offset is in the window; a
+/// [`Stored`] would hold it twice and be padded, and there may be a million of these.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct Entry {
-    /// `None` when the body was dropped to save memory, or the slot is free.
-    record: Option<Record>,
+    key: Option<GroupKey>,
+    payload: Option<Bytes>,
+    headers: Headers,
+    timestamp: Timestamp,
     /// The sequence's complement: never zero, since no group has 2^64 - 1 predecessors.
     sequence: Option<NonZeroU64>,
     log_time: Timestamp,
     routing: RoutingEpoch,
-    /// Counted attempts that have ended.
-    pub(super) attempts: u32,
+    /// Counted attempts that have ended, times four, and two flags.
+    marks: u32,
 }
 
+/// The body is here: it was not dropped to save memory, and the slot is not free.
+const BODY: u32 = 1;
+/// The record has a timestamp.
+const TIMED: u32 = 2;
+const ATTEMPT: u32 = 4;
+
 impl Entries {
-    /// Puts a record into `slot`; without its body if `keep` is false.
+    /// Puts a record into `slot`, moving its body out of `stored`; without it if `keep` is false.
     #[inline]
-    pub(super) fn put(&mut self, slot: u32, stored: Stored, chain: u32, keep: bool) {
+    pub(super) fn put(&mut self, slot: u32, stored: &mut Stored, chain: u32, keep: bool) {
         if slot as usize == self.entries.len() {
             self.entries.push(Entry::FREE);
             self.links.push(Link { next: NIL, chain: NIL });
         }
         self.links[slot as usize] = Link { next: NIL, chain };
         let entry = &mut self.entries[slot as usize];
-        entry.attempts = 0;
+        entry.marks = 0;
         if keep {
             entry.fill(stored);
         }
@@ -60,7 +71,7 @@ impl Entries {
     #[inline]
     pub(super) fn clear(&mut self, slot: u32) -> u64 {
         self.links[slot as usize].chain = NIL;
-        self.entries[slot as usize].record.take().map_or(0, |record| record.size_bytes() as u64)
+        self.entries[slot as usize].empty()
     }
 
     #[inline]
@@ -125,32 +136,76 @@ impl Entries {
 
 impl Entry {
     const FREE: Self = Self {
-        record: None,
+        key: None,
+        payload: None,
+        headers: Headers::EMPTY,
+        timestamp: Timestamp::from_millis(0),
         sequence: None,
         log_time: Timestamp::from_millis(0),
         routing: RoutingEpoch::new(0),
-        attempts: 0,
+        marks: 0,
     };
 
-    /// Gives it its body, the first time or again.
-    #[inline]
-    pub(super) fn fill(&mut self, stored: Stored) {
+    /// Gives it its body, the first time or again; it is moved out of `stored`.
+    #[inline(always)]
+    pub(super) fn fill(&mut self, stored: &mut Stored) {
+        let timestamp = stored.record.timestamp();
+        let (key, payload, headers) = stored.record.take_parts();
+        self.key = key;
+        self.payload = payload;
+        if !headers.is_empty() {
+            self.headers = headers;
+        }
+        self.timestamp = timestamp.unwrap_or_default();
         // The complement is zero for the last number of all, which no group reaches.
         self.sequence = stored.sequence.and_then(|sequence| NonZeroU64::new(!sequence.get()));
         self.log_time = stored.log_time;
         self.routing = stored.routing;
-        self.record = Some(stored.record);
+        self.marks |= BODY | if timestamp.is_some() { TIMED } else { 0 };
+    }
+
+    /// Drops the body; returns its bytes.
+    #[inline]
+    fn empty(&mut self) -> u64 {
+        let mut bytes = self.key.take().map_or(0, |key| key.as_bytes().len());
+        bytes += self.payload.take().map_or(0, |payload| payload.len());
+        // Most records have none.
+        if !self.headers.is_empty() {
+            bytes += std::mem::take(&mut self.headers).encoded().len();
+        }
+        self.marks &= !(BODY | TIMED);
+        bytes as u64
+    }
+
+    pub(super) const fn has_body(&self) -> bool {
+        self.marks & BODY != 0
+    }
+
+    /// Counted attempts that have ended.
+    pub(super) const fn attempts(&self) -> u32 {
+        self.marks / ATTEMPT
+    }
+
+    /// One attempt more; beyond a thousand million it stands still.
+    pub(super) const fn count_attempt(&mut self) {
+        if self.marks < u32::MAX - ATTEMPT {
+            self.marks += ATTEMPT;
+        }
     }
 
     /// The record as it was delivered, sharing its buffers: the entry keeps its own, for a retry.
-    #[inline]
-    pub(super) fn stored(&self, offset: Offset) -> Option<Stored> {
-        self.record.as_ref().map(|record| Stored {
+    /// Only where there is a body.
+    #[inline(always)]
+    pub(super) fn stored(&self, offset: Offset) -> Stored {
+        // Sharing an empty buffer is a call, making one is not.
+        let headers = if self.headers.is_empty() { Headers::EMPTY } else { self.headers.clone() };
+        let timestamp = (self.marks & TIMED != 0).then_some(self.timestamp);
+        Stored {
             offset,
             sequence: self.sequence.map(|complement| Sequence::new(!complement.get())),
             log_time: self.log_time,
             routing: self.routing,
-            record: record.clone(),
-        })
+            record: Record::from_parts(self.key.clone(), self.payload.clone(), headers, timestamp),
+        }
     }
 }

@@ -5,13 +5,13 @@ use std::num::NonZeroU32;
 use crate::AbsentKey;
 use crate::executor::{Completed, Hold, Next, Rest, Turn, Verdict};
 use crate::log::Chunk;
-use crate::types::{Budget, OneOrMany, Stored};
+use crate::types::{Budget, Offset, OneOrMany, Stored};
 
 use super::Chains;
 use super::chain::State;
 use super::clock::Nanos;
 use super::entries::NIL;
-use super::turns::Open;
+use super::turns::Ended;
 
 /// How many records are looked up together.
 const AHEAD: usize = 16;
@@ -24,16 +24,19 @@ struct Seen {
 }
 
 impl Chains {
-    pub(super) fn take_in(&mut self, slot: u32, chunk: Chunk, now: Nanos) {
+    pub(super) fn take_in(&mut self, slot: u32, mut chunk: Chunk, now: Nanos) {
+        let Some(live) = self.claims.live(slot).filter(|live| !live.draining) else { return };
+        let before = live.held;
         let mut new = chunk.records.is_empty();
-        let mut records = chunk.records.into_iter();
-        while !records.as_slice().is_empty() {
-            let seen = self.look_ahead(slot, records.as_slice());
-            for (seen, stored) in seen.into_iter().zip(records.by_ref()) {
+        for records in chunk.records.chunks_mut(AHEAD) {
+            let seen = self.look_ahead(slot, records);
+            for (seen, stored) in seen.into_iter().zip(records) {
                 new |= self.take_one(slot, stored, seen, now);
             }
         }
-        if let Some(live) = self.claims.live_mut(slot).filter(|live| new && !live.draining) {
+        let Some(live) = self.claims.live_mut(slot) else { return };
+        self.held = self.held.plus(live.held.minus(before));
+        if new {
             live.window.advance(chunk.next);
         }
         self.claims.notice(slot);
@@ -56,19 +59,17 @@ impl Chains {
 
     /// Returns whether the record lies at or above the fetch position.
     #[inline]
-    fn take_one(&mut self, slot: u32, stored: Stored, seen: Seen, now: Nanos) -> bool {
-        let Some(live) = self.claims.live_mut(slot).filter(|live| !live.draining) else {
-            return false;
-        };
+    fn take_one(&mut self, slot: u32, stored: &mut Stored, seen: Seen, now: Nanos) -> bool {
+        let Some(live) = self.claims.live_mut(slot) else { return false };
         if stored.offset < live.window.fetch_position() {
             self.fill(slot, stored, seen.chain, now);
             return false;
         }
         let bytes = stored.record.size_bytes() as u64;
-        match live.window.deliver(stored.offset) {
-            Some(place) => self.append(slot, place, stored, seen, bytes, now),
-            // Finished before the claim.
-            None => live.returned = live.returned.plus(Budget::new(1, bytes)),
+        live.delivered = live.delivered.plus(Budget::new(1, bytes));
+        // There is no place for what was finished before the claim.
+        if let Some(place) = live.window.deliver(stored.offset) {
+            self.append(slot, place, stored, seen, bytes, now);
         }
         true
     }
@@ -79,12 +80,12 @@ impl Chains {
         &mut self,
         slot: u32,
         place: u32,
-        stored: Stored,
+        stored: &mut Stored,
         seen: Seen,
         bytes: u64,
         now: Nanos,
     ) {
-        let chain = self.chain_of(slot, &stored, seen, now);
+        let chain = self.chain_of(slot, stored, seen, now);
         let Some(live) = self.claims.live_mut(slot) else { return };
         let it = self.groups.get_mut(chain);
         // The first ones of a chain have bodies. One that is admitted behind others without may
@@ -94,10 +95,7 @@ impl Chains {
         live.entries.push(it.tail, place);
         it.tail = place;
         it.len += 1;
-        let held = Budget::new(1, if keep { bytes } else { 0 });
-        live.held = live.held.plus(held);
-        self.held = self.held.plus(held);
-        live.returned.bytes += bytes - held.bytes;
+        live.held = live.held.plus(Budget::new(1, if keep { bytes } else { 0 }));
         match it.state {
             State::Ready => self.ready.grown(&mut self.groups, chain),
             State::Waiting if it.len == 1 => {
@@ -107,6 +105,7 @@ impl Chains {
         }
     }
 
+    #[inline]
     fn chain_of(&mut self, slot: u32, stored: &Stored, seen: Seen, now: Nanos) -> u32 {
         let key = stored.record.key();
         if key.is_none() && self.absent_key == AbsentKey::Spread {
@@ -126,12 +125,12 @@ impl Chains {
                 self.bare -= usize::from(it.len == 0 && !it.has_open_turn());
                 chain
             }
-            None => self.groups.add(seen.hash, slot, key.cloned(), now),
+            None => self.groups.add(seen.hash, slot, key, now),
         }
     }
 
     /// A body that was asked for; anything else below the fetch position is old.
-    fn fill(&mut self, slot: u32, stored: Stored, chain: u32, now: Nanos) {
+    fn fill(&mut self, slot: u32, stored: &mut Stored, chain: u32, now: Nanos) {
         if chain == NIL {
             return;
         }
@@ -147,8 +146,6 @@ impl Chains {
         let bytes = stored.record.size_bytes() as u64;
         live.entries.get_mut(head).fill(stored);
         live.held.bytes += bytes;
-        self.held.bytes += bytes;
-        live.returned.bytes = live.returned.bytes.saturating_sub(bytes);
         self.settle(chain, now);
     }
 
@@ -185,40 +182,47 @@ impl Chains {
         let slot = it.slot;
         let Some(live) = self.claims.live_mut(slot) else { unreachable!("ready without a claim") };
         live.ready -= 1;
+        if live.ready == 0 {
+            self.claims.notice(slot);
+        }
+        self.hand_out(chain, now)
+    }
+
+    /// The head of the chain, as a turn; or a wish for its body.
+    #[inline]
+    fn hand_out(&mut self, chain: u32, now: Nanos) -> Next {
+        let it = self.groups.get_mut(chain);
+        let slot = it.slot;
+        let Some(live) = self.claims.live_mut(slot) else { unreachable!("ready without a claim") };
         it.since = now;
         let head = live.entries.first(it.tail);
         let offset = live.window.offset(head);
         let claim = live.claim;
         let entry = live.entries.get(head);
-        let Some(stored) = entry.stored(offset) else {
+        if !entry.has_body() {
             it.state = State::Loading;
             self.claims.notice(slot);
             return Next::Load { claim, offset };
-        };
-        let attempt = NonZeroU32::MIN.saturating_add(entry.attempts);
+        }
+        let attempt = NonZeroU32::MIN.saturating_add(entry.attempts());
         live.open += 1;
-        let attempts = attempt.get();
-        let id = self.turns.open(Open {
-            chain,
-            records: 1,
-            attempt: attempts,
-            zombie: false,
-            claim,
-            head: offset,
-        });
+        let id = self.turns.open(chain, 1);
         it.state = State::Running;
         it.link.0 = id.index;
-        let diverted = it.hold.is_some();
-        if live.ready == 0 {
-            self.claims.notice(slot);
+        if it.hold.is_some() {
+            return Next::Divert(Turn::new(
+                id,
+                claim,
+                attempt,
+                OneOrMany::One(entry.stored(offset)),
+            ));
         }
-        let turn = Turn::new(id, claim, attempt, OneOrMany::One(stored));
-        if diverted { Next::Divert(turn) } else { Next::Run(turn) }
+        Next::Run(Turn::new(id, claim, attempt, OneOrMany::One(entry.stored(offset))))
     }
 
     /// A turn of a live claim has ended.
     #[inline]
-    pub(super) fn end(&mut self, turn: &Open, verdict: Verdict, now: Nanos) -> Completed {
+    pub(super) fn end(&mut self, turn: Ended, verdict: Verdict, now: Nanos) -> Completed {
         let chain = turn.chain;
         let it = self.groups.get_mut(chain);
         let slot = it.slot;
@@ -232,7 +236,6 @@ impl Chains {
             live.window.finish(head);
             let gone = Budget::new(1, live.entries.clear(head));
             live.held = live.held.minus(gone);
-            live.returned = live.returned.plus(gone);
             self.held = self.held.minus(gone);
         }
         let mut completed = Completed { progressed: terminal > 0, ..Completed::default() };
@@ -269,8 +272,7 @@ impl Chains {
         }
         if let Some(live) = self.claims.live_mut(slot).filter(|_| counted) {
             let head = live.entries.first(it.tail);
-            let entry = live.entries.get_mut(head);
-            entry.attempts = entry.attempts.saturating_add(1);
+            live.entries.get_mut(head).count_attempt();
         }
         if at <= now {
             return self.settle(chain, now);
@@ -283,17 +285,17 @@ impl Chains {
     }
 
     /// A turn of a fenced claim has ended: its chain opens.
-    pub(super) fn bury(&mut self, turn: &Open, now: Nanos) -> Completed {
-        let it = self.groups.get_mut(turn.chain);
+    pub(super) fn bury(&mut self, chain: u32, head: Offset, now: Nanos) -> Completed {
+        let it = self.groups.get_mut(chain);
         it.state = State::Waiting;
         if it.is_loose() {
-            self.loose_zombies.remove(&(it.slot, turn.head));
+            self.loose_zombies.remove(&(it.slot, head));
         }
         let mut completed = Completed::default();
         if it.len == 0 {
-            self.retire(turn.chain);
+            self.retire(chain);
         } else {
-            completed.runnable = self.settle(turn.chain, now);
+            completed.runnable = self.settle(chain, now);
         }
         completed
     }

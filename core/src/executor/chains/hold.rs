@@ -23,7 +23,7 @@ impl Chains {
             (Some(chain), _) => self.set_hold(chain, how),
             (None, None) => {}
             (None, Some(_)) => {
-                let chain = self.groups.add(hash, slot, scope.key.clone(), self.time.now());
+                let chain = self.groups.add(hash, slot, scope.key.as_ref(), self.time.now());
                 self.groups.get_mut(chain).hold = how;
                 self.bare += 1;
             }

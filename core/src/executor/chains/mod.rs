@@ -131,7 +131,10 @@ impl GroupExecutor for Chains {
     fn complete(&mut self, id: TurnId, verdict: Verdict, now: Instant) -> Completed {
         let now = self.time.tell(now);
         let Some(turn) = self.turns.close(id) else { return Completed::default() };
-        if turn.zombie { self.bury(&turn, now) } else { self.end(&turn, verdict, now) }
+        match turn.zombie {
+            Some(zombie) => self.bury(turn.chain, zombie.head, now),
+            None => self.end(turn, verdict, now),
+        }
     }
 
     fn hold(&mut self, scope: &Scope, how: Option<Hold>) {
@@ -169,14 +172,14 @@ impl GroupExecutor for Chains {
         let since = self.time.instant(chain.since)?;
         if chain.len == 0 {
             // What is left of it is an old turn, or only the memory of a hold.
-            let turn = self.turns.at(chain.link.0).filter(|_| chain.state == State::Shut)?;
+            let turn = self.turns.zombie(chain.link.0).filter(|_| chain.state == State::Shut)?;
             let (state, attempt) = (GroupState::Shut, turn.attempt);
             return Some(Explain::new(turn.claim, turn.head, state, since, attempt, 1));
         }
         let live = self.claims.live(slot)?;
         let head = live.entries.first(chain.tail);
         let running = chain.state == State::Running;
-        let attempts = live.entries.get(head).attempts + u32::from(running);
+        let attempts = live.entries.get(head).attempts() + u32::from(running);
         let state = match (chain.state, chain.hold) {
             (State::Running, _) => GroupState::Running,
             (State::Shut, _) => GroupState::Shut,

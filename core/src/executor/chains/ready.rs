@@ -33,6 +33,7 @@ impl Ready {
     }
 
     /// Puts a chain of at least one record at the end of the queue of its length.
+    #[inline]
     pub(super) fn push(&mut self, groups: &mut Groups, chain: u32) {
         let stamp = self.stamp();
         let queue = queue_of(groups.get(chain).len);
@@ -77,6 +78,7 @@ impl Ready {
     }
 
     /// Takes the next chain out.
+    #[inline]
     pub(super) fn pop(&mut self, groups: &mut Groups) -> Option<u32> {
         if self.filled == 0 {
             return None;
@@ -85,8 +87,15 @@ impl Ready {
         let longest = 31 - self.filled.leading_zeros() as usize;
         let queue = if self.picks.is_multiple_of(AGEING) { self.oldest(groups) } else { longest };
         let chain = self.queues[queue].first;
-        let len = groups.get(chain).len;
-        self.remove(groups, chain, len);
+        let next = groups.get(chain).link.1;
+        self.queues[queue].first = next;
+        match next {
+            NIL => {
+                self.queues[queue].last = NIL;
+                self.filled &= !(1 << queue);
+            }
+            next => groups.get_mut(next).link.0 = NIL,
+        }
         Some(chain)
     }
 

@@ -5,6 +5,7 @@ use crate::types::Budget;
 use super::Chains;
 use super::chain::State;
 use super::entries::NIL;
+use super::turns::Zombie;
 
 impl Chains {
     /// Starts nothing more of the claim and drops what waits. Open turns end; the window stays, to
@@ -46,6 +47,12 @@ impl Chains {
             if chain == NIL || self.groups.get(chain).tail == NIL {
                 continue;
             }
+            let head = live.entries.first(self.groups.get(chain).tail);
+            let zombie = Zombie {
+                claim: live.claim,
+                head: live.window.offset(head),
+                attempt: live.entries.get(head).attempts() + 1,
+            };
             self.stop(chain);
             let it = self.groups.get_mut(chain);
             (it.tail, it.len) = (NIL, 0);
@@ -53,12 +60,10 @@ impl Chains {
                 State::Running => {
                     it.state = State::Shut;
                     it.since = now;
-                    if let Some(turn) = self.turns.at_mut(it.link.0) {
-                        turn.zombie = true;
-                        if it.is_loose() {
-                            self.loose_zombies.insert((slot, turn.head), chain);
-                        }
+                    if it.is_loose() {
+                        self.loose_zombies.insert((slot, zombie.head), chain);
                     }
+                    self.turns.outlive(it.link.0, zombie);
                 }
                 State::Shut => {}
                 _ => self.retire(chain),
@@ -89,7 +94,7 @@ impl Chains {
     /// Drops the records of a chain behind those of its open turn.
     fn drop_behind_turn(&mut self, chain: u32) {
         let it = self.groups.get_mut(chain);
-        let keep = self.turns.at(it.link.0).map_or(1, |turn| turn.records);
+        let keep = self.turns.records(it.link.0);
         if it.len <= keep {
             return;
         }
