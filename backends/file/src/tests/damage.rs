@@ -1,5 +1,8 @@
 //! Bytes that change on the disk: an error or a cut, never a wrong record.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use futures::executor::block_on;
 use procession_core::*;
 
@@ -14,7 +17,9 @@ fn small(disk: &MemoryDisk) -> OpenOptions {
 /// A log that was not closed, its bytes, and what was in partition 0.
 fn unclean() -> (Image, Vec<(u64, String, String)>) {
     let disk = MemoryDisk::new();
-    let log = small(&disk).open_blocking().unwrap();
+    // The clock stands still: no mark proves the last round.
+    let clock = Arc::new(TestClock::default());
+    let log = small(&disk).clock(clock).open_blocking().unwrap();
     for i in 0..6 {
         stored(&log, 0, &format!("case-{}", i % 2), &format!("payload-{i}"));
     }
@@ -72,14 +77,67 @@ fn a_flipped_bit_anywhere_in_a_segment_is_corruption_or_a_cut_of_the_unproven_ta
 #[test]
 fn a_tail_cut_at_any_byte_leaves_what_is_before_it() {
     let (image, whole) = unclean();
-    let mut clean = image.clone();
-    let end = used(file_of(&mut clean, "1.seg"));
-    for keep in end - 300..end {
-        let mut torn = image.clone();
-        file_of(&mut torn, "1.seg")[keep..].fill(0);
-        let left = opens_to_a_prefix(&torn, &whole, &format!("cut at {keep}"));
-        // A cut inside the last round is a torn write; further ahead nothing proves more.
-        assert!(left.is_some_and(|n| n < 6), "cut at {keep}: {left:?}");
+    let bytes = file_of(&mut image.clone(), "1.seg").clone();
+    let end = used(&bytes);
+    // One round a record: where the rounds end is where the next ones begin.
+    let starts = bytes.windows(4).enumerate().filter(|(_, magic)| magic == b"BTCH");
+    let mut ends: Vec<usize> = starts.map(|(at, _)| at - 4).skip(1).collect();
+    ends.push(end);
+    assert_eq!(ends.len(), whole.len());
+    // Torn writes leave zeros, or a shorter file.
+    for shorter in [false, true] {
+        for keep in ends[2]..=end {
+            let mut torn = image.clone();
+            let file = file_of(&mut torn, "1.seg");
+            file[keep..].fill(0);
+            if shorter {
+                file.truncate(keep);
+            }
+            let what = format!("cut at {keep}");
+            let left = opens_to_a_prefix(&torn, &whole, &what);
+            let expected = ends.iter().filter(|end| **end <= keep).count();
+            assert_eq!(left, Some(expected), "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_tail_of_progress_cut_at_any_byte_leaves_the_commit_before_it() {
+    let disk = MemoryDisk::new();
+    let log = small(&disk).open_blocking().unwrap();
+    let (store, key) = (log.store(), key(&log, "archive", 0));
+    let (epoch, _) =
+        block_on(store.claim(&key, Epoch::FIRST, Some(Offset::ZERO))).unwrap().unwrap();
+    for next in 1..4 {
+        let progress = Progress::at(Offset::new(next));
+        block_on(store.commit(&[Commit { key: &key, epoch, progress: &progress }])).unwrap();
+    }
+    let image = image(&disk);
+    let name = ["progress.a", "progress.b"]
+        .into_iter()
+        .find(|name| file_of(&mut image.clone(), name)[..8] == *b"PRCNPROG")
+        .unwrap();
+    let bytes = file_of(&mut image.clone(), name).clone();
+    let magics = bytes.windows(4).enumerate().filter(|(_, magic)| magic == b"PRGF");
+    let length = |at: usize| u32::from_le_bytes(bytes[at - 4..at].try_into().unwrap()) as usize;
+    let frames: Vec<_> = magics.map(|(at, _)| at - 8..at - 8 + length(at)).collect();
+    // The claim, and three commits.
+    assert_eq!(frames.len(), 4);
+    for shorter in [false, true] {
+        for keep in frames[0].end..=frames[3].end {
+            let mut torn = image.clone();
+            let file = file_of(&mut torn, name);
+            file[keep..].fill(0);
+            if shorter {
+                file.truncate(keep);
+            }
+            let is_whole =
+                |frame: &&Range<usize>| file.get((*frame).clone()) == bytes.get((*frame).clone());
+            let whole = frames.iter().filter(is_whole).count() as u64;
+            let log = small(&disk_of(&torn)).open_blocking().unwrap();
+            let claimed = block_on(log.store().claim(&key, Epoch::FIRST, None)).unwrap();
+            assert_eq!(claimed.unwrap().1.next, Offset::new(whole - 1), "cut at {keep}");
+        }
     }
 }
 
