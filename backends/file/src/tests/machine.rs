@@ -112,34 +112,36 @@ fn a_log_open_in_another_process_is_locked_until_that_process_is_gone() {
 struct Mount(TempDir);
 
 impl Mount {
-    /// `None`, said loudly, where this process may not mount.
+    /// A small file system of its own. `None`, said loudly, where this process may not mount.
     fn tmpfs(test: &str) -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
-        let options = ["-t", "tmpfs", "-o", "size=1m", "tmpfs"];
-        match Command::new("mount").args(options).arg(folder.path()).output() {
-            Ok(done) if done.status.success() => Some(Self(folder)),
-            failed => {
-                let why = failed.map_or_else(
-                    |e| e.to_string(),
-                    |done| String::from_utf8_lossy(&done.stderr).into_owned(),
-                );
-                let why = why.lines().next().unwrap_or_default();
-                let line = format!("\nSKIPPED {test}: cannot mount ({why})\n");
-                // Past the harness, which keeps what passing tests print.
-                let _ = std::io::stderr().write_all(line.as_bytes());
-                None
-            }
+        Self::new(test, &[&["-t", "tmpfs", "-o", "size=1m", "tmpfs"]])
+    }
+
+    /// The same folder at another place, where it is read-only.
+    fn read_only(test: &str, folder: &Path) -> Option<Self> {
+        let folder = folder.to_str().unwrap();
+        Self::new(test, &[&["--bind", folder], &["-o", "remount,bind,ro"]])
+    }
+
+    fn new(test: &str, steps: &[&[&str]]) -> Option<Self> {
+        let mount = Self(tempfile::tempdir().unwrap());
+        for step in steps {
+            let why = match Command::new("mount").args(*step).arg(mount.0.path()).output() {
+                Ok(done) if done.status.success() => continue,
+                Ok(done) => String::from_utf8_lossy(&done.stderr).into_owned(),
+                Err(e) => e.to_string(),
+            };
+            let why = why.lines().next().unwrap_or_default();
+            let line = format!("\nSKIPPED {test}: cannot mount ({why})\n");
+            // Past the harness, which keeps what passing tests print.
+            let _ = std::io::stderr().write_all(line.as_bytes());
+            return None;
         }
+        Some(mount)
     }
 
     fn at(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
-    }
-
-    fn remount(&self, how: &str) {
-        let how = format!("remount,{how}");
-        let done = Command::new("mount").args(["-o", &how]).arg(self.0.path()).status().unwrap();
-        assert!(done.success(), "{how}");
     }
 
     /// Takes all the room there is.
@@ -159,26 +161,24 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+        // Quietly: the last step of mounting may have failed.
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).output();
     }
 }
 
 #[test]
 fn a_read_only_file_system_is_denied_and_nothing_is_harmed() {
-    let Some(mount) = Mount::tmpfs("a_read_only_file_system_is_denied_and_nothing_is_harmed")
-    else {
-        return;
-    };
-    let path = mount.at("log");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
     create(&path);
-    mount.remount("ro");
+    let test = "a_read_only_file_system_is_denied_and_nothing_is_harmed";
+    let Some(mount) = Mount::read_only(test, folder.path()) else { return };
     for name in ["log", "new"] {
         let error = options(&mount.at(name)).open_blocking().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         assert_eq!(error.path(), Some(&*mount.at(name)));
         assert!(error.to_string().contains("read-only"), "{error}");
     }
-    mount.remount("rw");
     let log = options(&path).open_blocking().unwrap();
     assert!(log.recovery().clean);
     assert_eq!(contents(&log, 0).len(), 1);
