@@ -7,8 +7,8 @@ use futures::executor::block_on;
 use procession_core::*;
 
 use super::support::*;
-use crate::OpenOptions;
 use crate::disk::MemoryDisk;
+use crate::{FileLog, OpenOptions};
 
 fn small(disk: &MemoryDisk) -> OpenOptions {
     options(disk).segment_bytes(24 << 10).round_bytes_max(8 << 10)
@@ -163,8 +163,24 @@ fn a_flipped_bit_in_metadata_or_index_never_goes_unnoticed() {
                 Ok(log) => {
                     assert_eq!(name, "1.idx", "byte {at}");
                     assert_eq!(contents(&log, 0), whole, "byte {at}");
+                    groups_go_on(&log, &whole, &format!("byte {at}"));
                 }
             }
+        }
+    }
+}
+
+/// Every group counts on, or its next record is refused because the index is damaged.
+#[track_caller]
+fn groups_go_on(log: &FileLog, whole: &[(u64, String, String)], what: &str) {
+    for group in (0..7).map(|i| format!("case-{i}")) {
+        let next = whole.iter().filter(|(_, key, _)| *key == group).count() as u64;
+        match send(log, 0, &group, "next") {
+            Outcome::Stored(receipt) => {
+                assert_eq!(receipt.sequence, Some(Sequence::new(next)), "{what} {group}");
+            }
+            Outcome::Refused(_, e) => assert_eq!(e.kind(), ErrorKind::Corrupt, "{what} {group}"),
+            other => panic!("{what} {group}: {other:?}"),
         }
     }
 }
