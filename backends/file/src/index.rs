@@ -286,7 +286,12 @@ impl Lookup for GroupsFile {
         if !self.filter.may_have(hash) {
             return Ok(None);
         }
-        let file = self.disk.open(&self.path, false)?;
+        let file = match self.disk.open(&self.path, false) {
+            Ok(file) => file,
+            // An earlier look-up found it damaged.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(self.damaged()),
+            Err(e) => return Err(e),
+        };
         let (mut low, mut high) = (0, self.count);
         while low < high {
             let middle = u64::midpoint(low, high);

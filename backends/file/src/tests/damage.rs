@@ -146,7 +146,9 @@ fn a_flipped_bit_in_metadata_or_index_never_goes_unnoticed() {
     let disk = MemoryDisk::new();
     let log = small(&disk).open_blocking().unwrap();
     for i in 0..200 {
-        stored(&log, 0, &format!("case-{}", i % 7), &format!("payload-{i:0>200}"));
+        // The first groups are in the first segment alone.
+        let group = if i < 30 { format!("case-{}", i % 7) } else { format!("later-{}", i % 5) };
+        stored(&log, 0, &group, &format!("payload-{i:0>200}"));
     }
     let whole = contents(&log, 0);
     block_on(log.close()).unwrap();
@@ -217,6 +219,16 @@ fn a_flipped_bit_in_a_sealed_segment_is_an_error_of_the_read() {
     }
     block_on(log.close()).unwrap();
     let mut damaged = image(&disk);
+    // Every byte of a batch and its frame.
+    let batches = file_of(&mut damaged, "1.seg").windows(4).enumerate();
+    let batches: Vec<_> = batches.filter(|(_, magic)| magic == b"BTCH").map(|(at, _)| at).collect();
+    for at in batches[20] - 4..batches[21] - 4 {
+        let mut damaged = damaged.clone();
+        file_of(&mut damaged, "1.seg")[at] ^= 1 << (at % 8);
+        let log = small(&disk_of(&damaged)).open_blocking().unwrap();
+        let error = read_from(&log, 0, 0).map(|records| records.len()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "byte {at}");
+    }
     file_of(&mut damaged, "1.seg")[9000] ^= 4;
     let disk = disk_of(&damaged);
     let log = small(&disk).open_blocking().unwrap();

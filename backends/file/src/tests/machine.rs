@@ -215,6 +215,7 @@ fn a_full_file_system_refuses_what_needs_room_while_reads_and_commits_go_on() {
                 async move { sent }
             }))
         });
+        let stop = Stop(handle);
         while refused < 20 {
             let payload = format!("{kept:0>1000}");
             match send(&log, 0, "case", &payload) {
@@ -236,7 +237,7 @@ fn a_full_file_system_refuses_what_needs_room_while_reads_and_commits_go_on() {
         for offset in 0..kept {
             assert_eq!(seen.recv_timeout(Duration::from_secs(60)), Ok(offset));
         }
-        assert_eq!(block_on(handle.shutdown()), 0);
+        assert_eq!(block_on(stop.0.shutdown()), 0);
         running.join().unwrap().unwrap();
     });
     block_on(log.close()).unwrap();
@@ -249,6 +250,15 @@ fn a_full_file_system_refuses_what_needs_room_while_reads_and_commits_go_on() {
     assert!(matches!(again, Outcome::Refused(_, e) if e.kind() == ErrorKind::Full));
     mount.make_room();
     assert_eq!(stored(&log, 0, "case", &"x".repeat(4000)).sequence, Some(Sequence::new(kept)));
+}
+
+/// A test that fails ends its run too.
+struct Stop(Handle);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        drop(self.0.shutdown());
+    }
 }
 
 #[test]
