@@ -145,7 +145,7 @@ fn a_tail_of_progress_cut_at_any_byte_leaves_the_commit_before_it() {
 fn a_flipped_bit_in_metadata_or_index_never_goes_unnoticed() {
     let disk = MemoryDisk::new();
     let log = small(&disk).open_blocking().unwrap();
-    for i in 0..200 {
+    for i in 0..80 {
         // The first groups are in the first segment alone.
         let group = if i < 30 { format!("case-{}", i % 7) } else { format!("later-{}", i % 5) };
         stored(&log, 0, &group, &format!("payload-{i:0>200}"));

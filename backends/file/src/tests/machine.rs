@@ -233,7 +233,7 @@ fn a_full_file_system_refuses_what_needs_room_while_reads_and_commits_go_on() {
             assert!(kept < 500, "the file system never fills");
         }
         // Both preallocated segments took records before rolling found no room.
-        assert!(kept > 70, "{kept}");
+        assert!(kept > 70, "only {kept} found room");
         for offset in 0..kept {
             assert_eq!(seen.recv_timeout(Duration::from_secs(60)), Ok(offset));
         }
@@ -313,7 +313,8 @@ fn progress_that_finds_no_room_to_grow_is_refused_and_goes_on_when_there_is_room
     mount.fill();
     // Many times the size of the files: compactions need no room.
     for i in 0..500 {
-        assert!(matches!(commit(i % 10, i).unwrap()[..], [Committed::Done]), "{i}");
+        let answer = commit(i % 10, i).unwrap();
+        assert!(matches!(answer[..], [Committed::Done]), "commit {i}: {answer:?}");
     }
     let mut claimed = 10;
     let error = loop {
