@@ -372,8 +372,8 @@ fn a_turn_that_never_ends_is_dropped_at_the_drain_deadline_and_runs_again() {
         let summary = summary.unwrap();
         assert_eq!((open, summary.turns_cancelled, summary.turns_done), (0, 1, 2));
         assert_eq!(world.elapsed(), ms(510));
-        // A cancelled turn is no attempt.
-        builder(&world, &log, &store)
+        // A cancelled turn is no attempt, and not finished.
+        let again = builder(&world, &log, &store)
             .until_end()
             .run(|turn: Turn| async move {
                 assert_eq!((turn.record().offset, turn.attempt()), (Offset::ZERO, 1));
@@ -381,6 +381,7 @@ fn a_turn_that_never_ends_is_dropped_at_the_drain_deadline_and_runs_again() {
             })
             .await
             .unwrap();
+        assert_eq!(again.turns_done, 1);
     });
 }
 

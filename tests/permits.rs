@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -239,7 +240,8 @@ fn partitions_zero_and_a_changed_count_are_refused() {
 }
 
 /// Goal: wherever the process is killed, in the middle of appending too, the next runs complete the
-/// output. Method: kill -9 after a random time, again and again, then let one run end.
+/// output. Method: kill -9 after a random time, from the start or from the first commit, again and
+/// again, then let one run end.
 /// `PROCESSION_KILLS=200` is the long form, `PROCESSION_SEED` replays the waits.
 #[test]
 fn killed_at_random_points_it_loses_and_reorders_nothing() {
@@ -252,11 +254,17 @@ fn killed_at_random_points_it_loses_and_reorders_nothing() {
     let stage = Stage::new(&rows(count, 97));
     let args = ["--work-ms", "5", "--concurrency", "8", "--commit-ms", "10", "--partitions", "4"];
     let mut killed = 0;
-    for _ in 0..kills {
+    for kill in 0..kills {
         let mut child =
-            stage.command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            stage.command(&args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut says = BufReader::new(child.stderr.take().unwrap()).lines();
+        // Every other one dies once it has committed something, however slow the machine is.
+        let committed = kill % 2 == 1
+            && says.by_ref().map_while(Result::ok).any(|line| line.contains("first commit"));
         // A real wait: the moment of the kill is what varies.
-        std::thread::sleep(Duration::from_micros(random.u64(0..250_000)));
+        let most = if committed { 50_000 } else { 250_000 };
+        std::thread::sleep(Duration::from_micros(random.u64(0..most)));
+        drop(says);
         killed += u64::from(child.try_wait().unwrap().is_none());
         child.kill().unwrap();
         child.wait().unwrap();

@@ -109,11 +109,11 @@ pub(crate) fn write(
     segment: u64,
     end: u64,
     spots: &Spots,
-    mut groups: Vec<GroupLast>,
+    groups: &mut Vec<GroupLast>,
 ) -> io::Result<()> {
     groups.sort_unstable_by(|a, b| a.hash.cmp(&b.hash).then_with(|| a.key.cmp(&b.key)));
     groups.dedup_by(|a, b| a.hash == b.hash && a.partition == b.partition && a.key == b.key);
-    let filter = Filter::of(&groups);
+    let filter = Filter::of(groups);
     let spot_count: usize = spots.0.iter().map(Vec::len).sum();
     let mut out = vec![0; HEAD];
     put(&mut out, 0, &MAGIC);
@@ -138,7 +138,7 @@ pub(crate) fn write(
     }
     section(&mut out, &encoded);
     let mut keys = Vec::new();
-    for group in &groups {
+    for group in &*groups {
         let at = out.len();
         out.extend_from_slice(&group.hash.to_le_bytes());
         out.extend_from_slice(&group.sequence.to_le_bytes());
@@ -153,11 +153,37 @@ pub(crate) fn write(
     }
     out.extend_from_slice(&keys);
     let unfinished = path.with_extension("idx.new");
-    let file = disk.open(&unfinished, true)?;
-    file.set_size(0)?;
-    write_all(&*file, &out, 0)?;
-    file.sync()?;
+    let written = disk.open(&unfinished, true).and_then(|file| {
+        file.set_size(0)?;
+        write_all(&*file, &out, 0)?;
+        file.sync()
+    });
+    if let Err(e) = written {
+        // Give the room back that it took in vain; the cause matters more than this.
+        let _ = disk.unlink(&unfinished);
+        return Err(e);
+    }
     disk.rename(&unfinished, path)
+}
+
+/// The groups of a sealed segment in memory, while the disk has no room for its index.
+#[derive(Debug)]
+pub(crate) struct GroupsList(Vec<GroupLast>);
+
+impl GroupsList {
+    /// `groups` as [`write`] leaves them: by hash.
+    pub(crate) const fn new(groups: Vec<GroupLast>) -> Self {
+        Self(groups)
+    }
+}
+
+impl Lookup for GroupsList {
+    fn find(&self, hash: u64, partition: u32, key: &[u8]) -> io::Result<Option<(u64, u64)>> {
+        let from = self.0.partition_point(|group| group.hash < hash);
+        let same = self.0[from..].iter().take_while(|group| group.hash == hash);
+        let mut same = same.filter(|group| group.partition == partition && *group.key == *key);
+        Ok(same.next().map(|group| (group.sequence, group.offset)))
+    }
 }
 
 fn section(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -260,7 +286,12 @@ impl Lookup for GroupsFile {
         if !self.filter.may_have(hash) {
             return Ok(None);
         }
-        let file = self.disk.open(&self.path, false)?;
+        let file = match self.disk.open(&self.path, false) {
+            Ok(file) => file,
+            // An earlier look-up found it damaged.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(self.damaged()),
+            Err(e) => return Err(e),
+        };
         let (mut low, mut high) = (0, self.count);
         while low < high {
             let middle = u64::midpoint(low, high);
@@ -305,7 +336,7 @@ mod tests {
     fn finds_every_group_and_nothing_else() {
         let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::new());
         let hash = GroupHash::of(7);
-        let groups: Vec<_> = (0..1000_u64)
+        let mut groups: Vec<_> = (0..1000_u64)
             .map(|i| {
                 let key = format!("case-{i}").into_bytes().into_boxed_slice();
                 let (partition, sequence, offset) = ((i % 3) as u32, i, i * 2);
@@ -313,15 +344,21 @@ mod tests {
             })
             .collect();
         let path = Path::new("/1.idx");
-        write(&*disk, path, 7, 1, 5000, &Spots::new(3), groups.clone()).unwrap();
+        write(&*disk, path, 7, 1, 5000, &Spots::new(3), &mut groups).unwrap();
+        let list = GroupsList::new(groups.clone());
         let (_, file) = read(&disk, path, 7, 1, 5000, 3).unwrap().unwrap();
         for group in &groups {
-            let found = file.find(group.hash, group.partition, &group.key).unwrap();
-            assert_eq!(found, Some((group.sequence, group.offset)));
+            for lookup in [&file as &dyn Lookup, &list] {
+                let found = lookup.find(group.hash, group.partition, &group.key).unwrap();
+                assert_eq!(found, Some((group.sequence, group.offset)));
+            }
         }
         for i in 1000..2000 {
             let key = format!("case-{i}");
-            assert_eq!(file.find(hash.hash(0, key.as_bytes()), 0, key.as_bytes()).unwrap(), None);
+            for lookup in [&file as &dyn Lookup, &list] {
+                let found = lookup.find(hash.hash(0, key.as_bytes()), 0, key.as_bytes());
+                assert_eq!(found.unwrap(), None);
+            }
         }
     }
 
@@ -330,7 +367,7 @@ mod tests {
         let memory = MemoryDisk::new();
         let disk: Arc<dyn Disk> = Arc::new(memory.clone());
         let path = Path::new("/1.idx");
-        write(&*disk, path, 7, 1, 5000, &Spots::new(3), Vec::new()).unwrap();
+        write(&*disk, path, 7, 1, 5000, &Spots::new(3), &mut Vec::new()).unwrap();
         assert!(read(&disk, path, 8, 1, 5000, 3).unwrap().is_none());
         assert!(read(&disk, path, 7, 2, 5000, 3).unwrap().is_none());
         let good = memory.bytes(path);

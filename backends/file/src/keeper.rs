@@ -54,12 +54,12 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    fn index(&self, segment: &Segment, groups: Vec<GroupLast>) -> std::io::Result<()> {
+    fn index(&self, segment: &Segment, mut groups: Vec<GroupLast>) -> std::io::Result<()> {
         let shared = &*self.shared;
         let (path, id, end) = (shared.folder.index(segment.id()), segment.id(), segment.end());
         let partitions = segment.header.base.len();
         let spots = segment.cached().spots.clone().unwrap_or_else(|| Spots::new(partitions));
-        index::write(&*shared.folder.disk, &path, shared.log, id, end, &spots, groups)?;
+        index::write(&*shared.folder.disk, &path, shared.log, id, end, &spots, &mut groups)?;
         let read = index::read(&shared.folder.disk, &path, shared.log, id, end, partitions)?;
         let Some((_, lookup)) = read else {
             return Err(std::io::Error::other("the index does not read back"));

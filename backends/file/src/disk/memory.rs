@@ -22,6 +22,8 @@ pub struct MemoryDisk(Arc<Mutex<World>>);
 pub enum FaultOp {
     /// `write_at`.
     Write,
+    /// `write_at`, after half of its bytes.
+    TornWrite,
     /// `sync` of a file.
     Sync,
     /// `sync_dir`.
@@ -220,6 +222,10 @@ impl World {
             }
             self.changes += 1;
         }
+        self.fault(op, path)
+    }
+
+    fn fault(&mut self, op: FaultOp, path: &Path) -> io::Result<()> {
         let text = path.to_string_lossy();
         let mut hit = None;
         for (i, fault) in self.faults.iter_mut().enumerate() {
@@ -399,10 +405,11 @@ impl DiskFile for MemoryFile {
 
     fn write_at(&self, buf: &[u8], at: u64) -> io::Result<usize> {
         self.with(Some(FaultOp::Write), |world, id| {
+            let torn = world.fault(FaultOp::TornWrite, &self.path).err();
             let World { nodes, space, .. } = world;
             let node = nodes.get_mut(&id).ok_or(io::ErrorKind::NotFound)?;
             let at = at as usize;
-            let mut n = buf.len();
+            let mut n = if torn.is_some() { buf.len() / 2 } else { buf.len() };
             let growth = (at + n).saturating_sub(node.data.len());
             if let Some(space) = space {
                 let granted = growth.min(*space as usize);
@@ -419,7 +426,7 @@ impl DiskFile for MemoryFile {
             if n > 0 {
                 node.dirty.extend(at / PAGE..=(at + n - 1) / PAGE);
             }
-            Ok(n)
+            torn.map_or(Ok(n), Err)
         })
     }
 

@@ -50,7 +50,8 @@ impl<'a> Scan<'a> {
         Ok(Some(header))
     }
 
-    /// The frame at `at`, whole in the current block. Its checksum is not looked at yet.
+    /// The frame at `at`, whole in the current block. Whose it is, is believed only if the whole is
+    /// sound: a damaged one that nobody seems to want may be the one that is wanted.
     pub(super) fn frame(&mut self, at: u64, end: u64) -> Result<Frame, Stop> {
         if at + FRAME_HEADER as u64 > end {
             return Err(Stop::Damaged(at));
@@ -58,15 +59,14 @@ impl<'a> Scan<'a> {
         let limit = (end - at) as usize;
         let bytes = self.bytes(at, FRAME_HEADER)?;
         let frame = Frame::peek(bytes, limit).ok_or(Stop::Damaged(at))?;
-        self.bytes(at, frame.length)?;
-        Ok(frame)
+        let salt = self.segment.salt;
+        let bytes = self.bytes(at, frame.length)?;
+        Frame::check(&bytes[..frame.length], salt).ok_or(Stop::Damaged(at))
     }
 
     pub(super) fn record(&self, frame: &Frame, at: u64) -> Result<procession_core::Record, Stop> {
         let from = (at - self.block_at) as usize;
-        let sound = Frame::check(&self.block[from..from + frame.length], self.segment.salt);
-        let record = sound.and_then(|_| frame.record(&self.block, from));
-        record.ok_or(Stop::Damaged(at))
+        frame.record(&self.block, from).ok_or(Stop::Damaged(at))
     }
 
     /// Where the next sound batch header behind damage is.
@@ -95,7 +95,7 @@ impl<'a> Scan<'a> {
         Ok(&self.block[(at - self.block_at) as usize..])
     }
 
-    /// Every frame in order, without looking at checksums, as long as `visit` says so.
+    /// Every frame in order, as long as `visit` says so.
     pub(super) fn walk(
         &mut self,
         mut visit: impl FnMut(&BatchHeader, &Frame) -> bool,

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use procession_core::{Error, ErrorKind};
 
 use self::scan::{Piece, Scanned, for_each, prove, scan, used};
-use crate::disk::{Disk, DiskFile, Kind, read_whole, write_all};
-use crate::errors::system;
+use crate::disk::{DiskFile, Kind, read_whole, write_all};
+use crate::errors::{is_full, system};
 use crate::format::Salt;
 use crate::format::batch::{BATCH_HEADER, BatchHeader, StreamPosition};
 use crate::format::frame::{self, Frame};
@@ -187,43 +187,65 @@ impl Recovery<'_> {
         let (path, index_path) = (self.folder.segment(id), self.folder.index(id));
         let disk = &self.folder.disk;
         let fail = |e| system(OPERATION, &index_path, e);
-        let mut read =
+        let read =
             index::read(disk, &index_path, self.log, id, end, self.partitions).map_err(fail)?;
-        if read.is_none() {
-            let file = self.open(id)?;
-            let bytes = read_whole(&*file).map_err(|e| system(OPERATION, &path, e))?;
-            let damaged = |at: usize| {
-                self.error(ErrorKind::Corrupt).at_path(&path).with_hint(format!(
-                    "the bytes at {at} do not read back as they were written; restore the file \
-                     from a copy"
-                ))
-            };
-            let Some(bytes) = bytes.get(..end as usize) else { return Err(damaged(bytes.len())) };
-            let start = SegmentHeader::size(self.partitions);
-            let scanned = scan(bytes, &header, start, header.log_number);
-            if scanned.end < bytes.len() && !self.skip_corruption {
-                return Err(damaged(scanned.end));
-            }
-            let mut pieces = scanned.pieces;
-            let mut at = scanned.end;
-            while let Some((found, next)) = BatchHeader::search(bytes, header.salt(), at) {
-                let mut more = scan(bytes, &header, found, next.log_number);
-                pieces.append(&mut more.pieces);
-                at = more.end.max(found + 1);
-            }
-            let (spots, groups) = self.contents(bytes, &pieces);
-            index::write(&**disk, &index_path, self.log, id, end, &spots, groups).map_err(fail)?;
-            report.indexes_rebuilt += 1;
-            read =
-                index::read(disk, &index_path, self.log, id, end, self.partitions).map_err(fail)?;
+        if let Some((_, lookup)) = read {
+            let segment = Segment::new(header, path, end, Cached::default());
+            return Ok((Arc::new(segment), Arc::new(lookup)));
         }
+        let file = self.open(id)?;
+        let bytes = read_whole(&*file).map_err(|e| system(OPERATION, &path, e))?;
+        let damaged = |at: usize| {
+            self.error(ErrorKind::Corrupt).at_path(&path).with_hint(format!(
+                "the bytes at {at} do not read back as they were written; restore the file \
+                 from a copy"
+            ))
+        };
+        let Some(bytes) = bytes.get(..end as usize) else { return Err(damaged(bytes.len())) };
+        let start = SegmentHeader::size(self.partitions);
+        let scanned = scan(bytes, &header, start, header.log_number);
+        if scanned.end < bytes.len() && !self.skip_corruption {
+            return Err(damaged(scanned.end));
+        }
+        let mut pieces = scanned.pieces;
+        let mut at = scanned.end;
+        while let Some((found, next)) = BatchHeader::search(bytes, header.salt(), at) {
+            let mut more = scan(bytes, &header, found, next.log_number);
+            pieces.append(&mut more.pieces);
+            at = more.end.max(found + 1);
+        }
+        let (spots, groups) = self.contents(bytes, &pieces);
+        let (cached, lookup) = self.index(id, end, spots, groups)?;
+        report.indexes_rebuilt += u64::from(cached.spots.is_none());
+        Ok((Arc::new(Segment::new(header, path, end, cached)), lookup))
+    }
+
+    /// Writes the index of a segment and reads it back. A full disk must not keep a log closed:
+    /// without room for the file its groups and spots stay in memory until the next open.
+    fn index(
+        &self,
+        id: u64,
+        end: u64,
+        spots: Spots,
+        mut groups: Vec<GroupLast>,
+    ) -> Result<(Cached, Arc<dyn Lookup>), Error> {
+        let (path, disk) = (self.folder.index(id), &self.folder.disk);
+        let fail = |e| system(OPERATION, &path, e);
+        match index::write(&**disk, &path, self.log, id, end, &spots, &mut groups) {
+            Ok(()) => {}
+            Err(e) if is_full(&e) => {
+                let cached = Cached { spots: Some(spots), file: None };
+                return Ok((cached, Arc::new(index::GroupsList::new(groups))));
+            }
+            Err(e) => return Err(fail(e)),
+        }
+        let read = index::read(disk, &path, self.log, id, end, self.partitions).map_err(fail)?;
         let Some((_, lookup)) = read else {
-            return Err(self.error(ErrorKind::Corrupt).at_path(&index_path).with_hint(
-                "an index that was just rebuilt does not read back; the disk or its memory is bad",
+            return Err(self.error(ErrorKind::Corrupt).at_path(path).with_hint(
+                "an index that was just written does not read back; the disk or its memory is bad",
             ));
         };
-        let segment = Segment::new(header, path, end, Cached::default());
-        Ok((Arc::new(segment), Arc::new(lookup)))
+        Ok((Cached::default(), Arc::new(lookup)))
     }
 
     /// What an index holds of these batches.
@@ -300,19 +322,9 @@ impl Recovery<'_> {
         let split = scanned.pieces.partition_point(|piece| piece.frames_to <= keep);
         let (kept, tail) = scanned.pieces.split_at(split);
         let (spots, last) = self.contents(bytes, kept);
-        let index_path = self.folder.index(header.id);
-        let disk: &Arc<dyn Disk> = &self.folder.disk;
         let (id, end) = (header.id, keep as u64);
-        let fail = |e| system(OPERATION, &index_path, e);
-        index::write(&**disk, &index_path, self.log, id, end, &spots, last).map_err(fail)?;
-        let read =
-            index::read(disk, &index_path, self.log, id, end, self.partitions).map_err(fail)?;
-        let Some((_, lookup)) = read else {
-            return Err(self.error(ErrorKind::Corrupt).at_path(&index_path).with_hint(
-                "an index that was just written does not read back; the disk or its memory is bad",
-            ));
-        };
-        older.push(Arc::new(lookup));
+        let (cached, lookup) = self.index(id, end, spots, last)?;
+        older.push(lookup);
 
         // Only for the numbers: the groups of `kept` are in the index now.
         let mut forget = Groups::new(usize::MAX, id, Vec::new(), trimmed);
@@ -345,7 +357,7 @@ impl Recovery<'_> {
         segment.cached().spots = Some(spots);
         // What lies behind is never read again; without the room nothing is lost either.
         let _ = file.set_size(end);
-        let old = Segment::new(header, self.folder.segment(id), end, Cached::default());
+        let old = Segment::new(header, self.folder.segment(id), end, cached);
         segments.push(Arc::new(old));
         segments.push(Arc::clone(&segment));
         Ok(Recovered {

@@ -72,8 +72,10 @@ fn an_append_dropped_at_any_point_tears_nothing() {
     let log = open(&disk);
     let mut sent = Vec::new();
     for i in 0..2000 {
+        // A small one would find room before a large one that waits.
+        let width = if i % 5 == 0 { 3800 } else { 10 };
         let mut appending =
-            log.append(Batch::one(Partition::new(0), record("a", &format!("{i:0>100}"))));
+            log.append(Batch::one(Partition::new(0), record("a", &format!("{i:0>width$}"))));
         match i % 3 {
             0 => drop(appending),
             1 => drop((&mut appending).now_or_never()),
@@ -87,6 +89,47 @@ fn an_append_dropped_at_any_point_tears_nothing() {
     let found: Vec<u32> = contents(&log, 0).iter().map(|(_, _, p)| p.parse().unwrap()).collect();
     assert!(found.is_sorted_by(|a, b| a < b));
     assert!((0..2000).filter(|i| i % 3 == 2).all(|i| found.binary_search(&i).is_ok()));
+}
+
+#[test]
+fn reads_waits_claims_and_commits_dropped_at_any_point_leave_the_log_usable() {
+    let disk = MemoryDisk::new();
+    let log = open(&disk);
+    let (store, key) = (log.store(), key(&log, "s", 0));
+    let claim = || store.claim(&key, Epoch::FIRST, Some(Offset::ZERO));
+    block_on(claim()).unwrap();
+    let want = [Want { partition: Partition::new(0), from: Offset::ZERO, max: Budget::MAX }];
+    let mut dropped = 0;
+    for i in 0..300_u64 {
+        stored(&log, 0, "a", &i.to_string());
+        let (progress, epoch) = (Progress::at(Offset::new(i)), Epoch::LAST);
+        let batch = [Commit { key: &key, epoch, progress: &progress }];
+        let time = Position::Time(Timestamp::from_millis(0));
+        // Each is asked and given up at its first await, or never polled at all.
+        let asked = [
+            log.read(&want, Budget::MAX).map(drop).boxed(),
+            log.changed(Version(u64::MAX - 1)).map(drop).boxed(),
+            log.ends(time).map(drop).boxed(),
+            claim().map(drop).boxed(),
+            store.commit(&batch).map(drop).boxed(),
+            store.list().map(drop).boxed(),
+            store.forget(&key).map(drop).boxed(),
+        ];
+        for (number, mut future) in asked.into_iter().enumerate() {
+            if !(i + number as u64).is_multiple_of(3) {
+                dropped += usize::from((&mut future).now_or_never().is_none());
+            }
+        }
+    }
+    assert!(dropped > 300, "{dropped} were in the middle of something");
+    assert_eq!(contents(&log, 0).len(), 300);
+    let (epoch, _) = block_on(claim()).unwrap().unwrap();
+    let progress = Progress::at(Offset::new(300));
+    let batch = [Commit { key: &key, epoch, progress: &progress }];
+    assert!(matches!(block_on(store.commit(&batch)).unwrap()[..], [Committed::Done]));
+    drop(store);
+    block_on(log.close()).unwrap();
+    assert_eq!(contents(&open(&disk), 0).len(), 300);
 }
 
 #[test]

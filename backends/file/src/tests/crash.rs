@@ -1,5 +1,7 @@
 //! Power cuts: what was acknowledged is there, in order; what was not may be.
 
+use std::sync::Arc;
+
 use futures::executor::block_on;
 use procession_core::*;
 
@@ -98,6 +100,31 @@ fn stale_bytes_behind_the_tail_never_decode() {
             }
             crash(log, &disk, seed * 3 + life + 1);
         }
+    }
+}
+
+/// Goal: bytes that were in a file before it was ours do not decode, however well they fit. Method:
+/// behind the tail of one log put the rounds of another, of the same size at the same place.
+#[test]
+fn rounds_of_another_log_behind_the_tail_never_decode() {
+    let unclean = |records: u64, whose: &str| {
+        let disk = MemoryDisk::new();
+        let log = options(&disk).clock(Arc::new(TestClock::default())).open_blocking().unwrap();
+        for i in 0..records {
+            stored(&log, 0, "case", &format!("{whose}-{i}"));
+        }
+        image(&disk)
+    };
+    let (mut mine, mut theirs) = (unclean(3, "mine"), unclean(6, "them"));
+    let bytes = file_of(&mut mine, "1.seg");
+    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    bytes[end..].copy_from_slice(&file_of(&mut theirs, "1.seg")[end..]);
+    let disk = disk_of(&mine);
+    for _ in 0..2 {
+        let log = open(&disk);
+        let payloads: Vec<_> = contents(&log, 0).into_iter().map(|(_, _, p)| p).collect();
+        assert_eq!(payloads, ["mine-0", "mine-1", "mine-2"]);
+        crash(log, &disk, 1);
     }
 }
 

@@ -1,11 +1,14 @@
 //! Bytes that change on the disk: an error or a cut, never a wrong record.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use futures::executor::block_on;
 use procession_core::*;
 
 use super::support::*;
-use crate::OpenOptions;
 use crate::disk::MemoryDisk;
+use crate::{FileLog, OpenOptions};
 
 fn small(disk: &MemoryDisk) -> OpenOptions {
     options(disk).segment_bytes(24 << 10).round_bytes_max(8 << 10)
@@ -14,7 +17,9 @@ fn small(disk: &MemoryDisk) -> OpenOptions {
 /// A log that was not closed, its bytes, and what was in partition 0.
 fn unclean() -> (Image, Vec<(u64, String, String)>) {
     let disk = MemoryDisk::new();
-    let log = small(&disk).open_blocking().unwrap();
+    // The clock stands still: no mark proves the last round.
+    let clock = Arc::new(TestClock::default());
+    let log = small(&disk).clock(clock).open_blocking().unwrap();
     for i in 0..6 {
         stored(&log, 0, &format!("case-{}", i % 2), &format!("payload-{i}"));
     }
@@ -72,14 +77,67 @@ fn a_flipped_bit_anywhere_in_a_segment_is_corruption_or_a_cut_of_the_unproven_ta
 #[test]
 fn a_tail_cut_at_any_byte_leaves_what_is_before_it() {
     let (image, whole) = unclean();
-    let mut clean = image.clone();
-    let end = used(file_of(&mut clean, "1.seg"));
-    for keep in end - 300..end {
-        let mut torn = image.clone();
-        file_of(&mut torn, "1.seg")[keep..].fill(0);
-        let left = opens_to_a_prefix(&torn, &whole, &format!("cut at {keep}"));
-        // A cut inside the last round is a torn write; further ahead nothing proves more.
-        assert!(left.is_some_and(|n| n < 6), "cut at {keep}: {left:?}");
+    let bytes = file_of(&mut image.clone(), "1.seg").clone();
+    let end = used(&bytes);
+    // One round a record: where the rounds end is where the next ones begin.
+    let starts = bytes.windows(4).enumerate().filter(|(_, magic)| magic == b"BTCH");
+    let mut ends: Vec<usize> = starts.map(|(at, _)| at - 4).skip(1).collect();
+    ends.push(end);
+    assert_eq!(ends.len(), whole.len());
+    // Torn writes leave zeros, or a shorter file.
+    for shorter in [false, true] {
+        for keep in ends[2]..=end {
+            let mut torn = image.clone();
+            let file = file_of(&mut torn, "1.seg");
+            file[keep..].fill(0);
+            if shorter {
+                file.truncate(keep);
+            }
+            let what = format!("cut at {keep}");
+            let left = opens_to_a_prefix(&torn, &whole, &what);
+            let expected = ends.iter().filter(|end| **end <= keep).count();
+            assert_eq!(left, Some(expected), "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_tail_of_progress_cut_at_any_byte_leaves_the_commit_before_it() {
+    let disk = MemoryDisk::new();
+    let log = small(&disk).open_blocking().unwrap();
+    let (store, key) = (log.store(), key(&log, "archive", 0));
+    let (epoch, _) =
+        block_on(store.claim(&key, Epoch::FIRST, Some(Offset::ZERO))).unwrap().unwrap();
+    for next in 1..4 {
+        let progress = Progress::at(Offset::new(next));
+        block_on(store.commit(&[Commit { key: &key, epoch, progress: &progress }])).unwrap();
+    }
+    let image = image(&disk);
+    let name = ["progress.a", "progress.b"]
+        .into_iter()
+        .find(|name| file_of(&mut image.clone(), name)[..8] == *b"PRCNPROG")
+        .unwrap();
+    let bytes = file_of(&mut image.clone(), name).clone();
+    let magics = bytes.windows(4).enumerate().filter(|(_, magic)| magic == b"PRGF");
+    let length = |at: usize| u32::from_le_bytes(bytes[at - 4..at].try_into().unwrap()) as usize;
+    let frames: Vec<_> = magics.map(|(at, _)| at - 8..at - 8 + length(at)).collect();
+    // The claim, and three commits.
+    assert_eq!(frames.len(), 4);
+    for shorter in [false, true] {
+        for keep in frames[0].end..=frames[3].end {
+            let mut torn = image.clone();
+            let file = file_of(&mut torn, name);
+            file[keep..].fill(0);
+            if shorter {
+                file.truncate(keep);
+            }
+            let is_whole =
+                |frame: &&Range<usize>| file.get((*frame).clone()) == bytes.get((*frame).clone());
+            let whole = frames.iter().filter(is_whole).count() as u64;
+            let log = small(&disk_of(&torn)).open_blocking().unwrap();
+            let claimed = block_on(log.store().claim(&key, Epoch::FIRST, None)).unwrap();
+            assert_eq!(claimed.unwrap().1.next, Offset::new(whole - 1), "cut at {keep}");
+        }
     }
 }
 
@@ -87,8 +145,10 @@ fn a_tail_cut_at_any_byte_leaves_what_is_before_it() {
 fn a_flipped_bit_in_metadata_or_index_never_goes_unnoticed() {
     let disk = MemoryDisk::new();
     let log = small(&disk).open_blocking().unwrap();
-    for i in 0..200 {
-        stored(&log, 0, &format!("case-{}", i % 7), &format!("payload-{i:0>200}"));
+    for i in 0..80 {
+        // The first groups are in the first segment alone.
+        let group = if i < 30 { format!("case-{}", i % 7) } else { format!("later-{}", i % 5) };
+        stored(&log, 0, &group, &format!("payload-{i:0>200}"));
     }
     let whole = contents(&log, 0);
     block_on(log.close()).unwrap();
@@ -105,8 +165,24 @@ fn a_flipped_bit_in_metadata_or_index_never_goes_unnoticed() {
                 Ok(log) => {
                     assert_eq!(name, "1.idx", "byte {at}");
                     assert_eq!(contents(&log, 0), whole, "byte {at}");
+                    groups_go_on(&log, &whole, &format!("byte {at}"));
                 }
             }
+        }
+    }
+}
+
+/// Every group counts on, or its next record is refused because the index is damaged.
+#[track_caller]
+fn groups_go_on(log: &FileLog, whole: &[(u64, String, String)], what: &str) {
+    for group in (0..7).map(|i| format!("case-{i}")) {
+        let next = whole.iter().filter(|(_, key, _)| *key == group).count() as u64;
+        match send(log, 0, &group, "next") {
+            Outcome::Stored(receipt) => {
+                assert_eq!(receipt.sequence, Some(Sequence::new(next)), "{what} {group}");
+            }
+            Outcome::Refused(_, e) => assert_eq!(e.kind(), ErrorKind::Corrupt, "{what} {group}"),
+            other => panic!("{what} {group}: {other:?}"),
         }
     }
 }
@@ -143,6 +219,16 @@ fn a_flipped_bit_in_a_sealed_segment_is_an_error_of_the_read() {
     }
     block_on(log.close()).unwrap();
     let mut damaged = image(&disk);
+    // Every byte of a batch and its frame.
+    let batches = file_of(&mut damaged, "1.seg").windows(4).enumerate();
+    let batches: Vec<_> = batches.filter(|(_, magic)| magic == b"BTCH").map(|(at, _)| at).collect();
+    for at in batches[20] - 4..batches[21] - 4 {
+        let mut damaged = damaged.clone();
+        file_of(&mut damaged, "1.seg")[at] ^= 1 << (at % 8);
+        let log = small(&disk_of(&damaged)).open_blocking().unwrap();
+        let error = read_from(&log, 0, 0).map(|records| records.len()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "byte {at}");
+    }
     file_of(&mut damaged, "1.seg")[9000] ^= 4;
     let disk = disk_of(&damaged);
     let log = small(&disk).open_blocking().unwrap();

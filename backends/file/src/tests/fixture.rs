@@ -45,11 +45,8 @@ fn fixture(version: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(version)
 }
 
-/// Run by hand once per format version: `cargo test -p procession-file -- --ignored writes_the`.
-#[test]
-#[ignore = "writes the fixture of the current version into the source tree"]
-fn writes_the_fixture_of_this_version() {
-    let path = fixture("v1");
+fn write(version: &str) {
+    let path = fixture(version);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     let log = open(&path);
     fill(&log);
@@ -58,8 +55,13 @@ fn writes_the_fixture_of_this_version() {
     fs::write(path.join("lock"), b"").unwrap();
 }
 
+/// Once per format version, by hand: `PROCESSION_WRITE_FIXTURE=v2` writes the one of this build
+/// into the source tree first.
 #[test]
 fn opens_what_version_1_wrote() {
+    if let Ok(version) = std::env::var("PROCESSION_WRITE_FIXTURE") {
+        write(&version);
+    }
     let folder = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(fixture("v1")).unwrap() {
         let entry = entry.unwrap();

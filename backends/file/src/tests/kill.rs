@@ -1,4 +1,4 @@
-//! A process that is killed in the middle of appending.
+//! A process that is killed in the middle of appending and committing.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use futures::executor::block_on;
 use procession_core::*;
 
-use super::support::{contents, record};
+use super::support::{contents, key, record};
 use crate::FileLog;
 
 const CHILD: &str = "PROCESSION_FILE_KILL_TEST_FOLDER";
@@ -17,11 +17,14 @@ fn open(path: &Path) -> FileLog {
     options.open_blocking().unwrap()
 }
 
-/// Not a test by itself: what the killed process does.
+/// Not a test by itself: what the killed process does. It appends, and says how far it got.
 #[test]
-fn child_appends_until_it_is_killed() {
+fn child_appends_and_commits_until_it_is_killed() {
     let Some(folder) = std::env::var_os(CHILD) else { return };
     let log = open(Path::new(&folder));
+    let (store, key) = (log.store(), key(&log, "s", 1));
+    let (epoch, _) =
+        block_on(store.claim(&key, Epoch::FIRST, Some(Offset::ZERO))).unwrap().unwrap();
     let first = contents(&log, 1).len();
     for i in first.. {
         let waiting: Vec<_> = (0..1 + i % 4)
@@ -34,21 +37,37 @@ fn child_appends_until_it_is_killed() {
                 println!("stored {} {}", receipt.offset, i % 500);
             }
         }
+        // As a consumer does: what can be read is finished and committed.
+        let next = block_on(log.ends(Position::End)).unwrap()[1];
+        let progress = Progress::at(next);
+        let committed = block_on(store.commit(&[Commit { key: &key, epoch, progress: &progress }]));
+        if matches!(committed.unwrap()[..], [Committed::Done]) {
+            println!("committed {next}");
+        }
     }
 }
 
-/// Goal: what a killed process was told is stored is there, in order. Method: kill a real process
-/// after a random number of receipts, ten times on one folder, each time after recovery.
+/// Goal: what a killed process was told is stored or committed is there, in order. Method: kill -9
+/// a real process after a random number of answers, again and again on one folder, and judge what
+/// recovery leaves. `PROCESSION_KILLS=200` is the long form, `PROCESSION_SEED` replays the moments.
 #[test]
 fn what_a_killed_process_was_told_is_there() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let kills = number("PROCESSION_KILLS").unwrap_or(10);
+    let seed = number("PROCESSION_SEED").unwrap_or_else(|| u64::from(std::process::id()));
+    println!("PROCESSION_SEED={seed}");
+    let mut state = seed;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
-    let seed = u64::from(std::process::id());
     let mut told: Vec<(u64, usize)> = Vec::new();
-    for round in 0..10 {
-        let kill_after = (seed.wrapping_mul(6_364_136_223_846_793_005) >> (round * 5)) % 300 + 1;
+    let mut committed = 0;
+    for round in 0..kills {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let kill_after = (state >> 33) % 300 + 1;
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "tests::kill::child_appends_until_it_is_killed", "--nocapture"])
+            .args(["--exact", "tests::kill::child_appends_and_commits_until_it_is_killed"])
+            .arg("--nocapture")
             .env(CHILD, &path)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -57,15 +76,22 @@ fn what_a_killed_process_was_told_is_there() {
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut heard = 0;
         for line in lines.map_while(Result::ok) {
-            let Some(receipt) = line.strip_prefix("stored ") else { continue };
-            let Some((offset, size)) = receipt.split_once(' ') else { continue };
-            told.push((offset.parse().unwrap(), size.parse().unwrap()));
+            if let Some(next) = line.strip_prefix("committed ") {
+                committed = next.parse().unwrap();
+            } else if let Some((offset, size)) =
+                line.strip_prefix("stored ").and_then(|receipt| receipt.split_once(' '))
+            {
+                told.push((offset.parse().unwrap(), size.parse().unwrap()));
+            } else {
+                continue;
+            }
             heard += 1;
             if heard == kill_after {
                 child.kill().unwrap();
             }
         }
         child.wait().unwrap();
+        assert!(heard >= kill_after, "seed {seed} round {round}: the child ended by itself");
         let log = open(&path);
         let found = contents(&log, 1);
         for (i, (offset, ..)) in found.iter().enumerate() {
@@ -77,7 +103,14 @@ fn what_a_killed_process_was_told_is_there() {
             });
             assert_eq!(payload.len(), *size, "seed {seed} round {round}");
         }
-        assert!(heard >= kill_after, "seed {seed} round {round}: the child ended by itself");
+        let claimed = block_on(log.store().claim(&key(&log, "s", 1), Epoch::FIRST, None)).unwrap();
+        let next = claimed.expect("the child has claimed it").1.next.get();
+        assert!(
+            next >= committed && next <= found.len() as u64,
+            "seed {seed} round {round}: progress {next}, committed {committed} of {}",
+            found.len()
+        );
         block_on(log.close()).unwrap();
     }
+    println!("kills={kills} stored={} committed={committed}", told.len());
 }

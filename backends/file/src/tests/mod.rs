@@ -7,6 +7,7 @@ mod damage;
 mod faults;
 mod fixture;
 mod kill;
+mod machine;
 mod opening;
 mod progress;
 mod reading;
