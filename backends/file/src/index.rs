@@ -153,11 +153,40 @@ pub(crate) fn write(
     }
     out.extend_from_slice(&keys);
     let unfinished = path.with_extension("idx.new");
-    let file = disk.open(&unfinished, true)?;
-    file.set_size(0)?;
-    write_all(&*file, &out, 0)?;
-    file.sync()?;
+    let written = disk.open(&unfinished, true).and_then(|file| {
+        file.set_size(0)?;
+        write_all(&*file, &out, 0)?;
+        file.sync()
+    });
+    if let Err(e) = written {
+        // Give the room back that it took in vain; the cause matters more than this.
+        let _ = disk.unlink(&unfinished);
+        return Err(e);
+    }
     disk.rename(&unfinished, path)
+}
+
+/// The groups of a segment whose index cannot be written, because the disk is full: in memory
+/// until the next open.
+#[derive(Debug)]
+pub(crate) struct GroupsKept(Vec<GroupLast>);
+
+impl GroupsKept {
+    pub(crate) fn new(mut groups: Vec<GroupLast>) -> Self {
+        groups.sort_unstable_by_key(|group| group.hash);
+        Self(groups)
+    }
+}
+
+impl Lookup for GroupsKept {
+    fn find(&self, hash: u64, partition: u32, key: &[u8]) -> io::Result<Option<(u64, u64)>> {
+        let from = self.0.partition_point(|group| group.hash < hash);
+        let found = self.0[from..]
+            .iter()
+            .take_while(|group| group.hash == hash)
+            .find(|group| group.partition == partition && *group.key == *key);
+        Ok(found.map(|group| (group.sequence, group.offset)))
+    }
 }
 
 fn section(out: &mut Vec<u8>, bytes: &[u8]) {

@@ -236,13 +236,20 @@ impl Reader {
     }
 
     fn open(&mut self, segment: &Arc<Segment>) -> Result<Arc<dyn DiskFile>, Error> {
+        let was_open = segment.cached().file.is_some();
         let file = segment.file(&*self.shared.folder.disk).map_err(|e| {
             system(format!("read log \"{}\"", self.shared.info.name), &segment.path, e)
         })?;
+        if !was_open {
+            self.keep_open(segment);
+        }
         Ok(file)
     }
 
     fn keep_open(&mut self, segment: &Arc<Segment>) {
+        if self.opened.iter().any(|open| open.id() == segment.id()) {
+            return;
+        }
         self.opened.push_back(Arc::clone(segment));
         if self.opened.len() > OPEN_MAX
             && let Some(cold) = self.opened.pop_front()

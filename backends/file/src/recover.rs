@@ -11,14 +11,14 @@ use std::sync::Arc;
 
 use procession_core::{Error, ErrorKind};
 
-use crate::disk::{Disk, DiskFile, Kind, read_whole, write_all};
-use crate::errors::system;
+use crate::disk::{DiskFile, Kind, read_whole, write_all};
+use crate::errors::{is_full, system};
 use crate::format::Salt;
 use crate::format::batch::{BATCH_HEADER, BatchHeader, CLOSED, StreamPosition};
 use crate::format::frame::{self, Frame};
 use crate::format::segment::{BadSegment, SegmentHeader};
 use crate::groups::{GroupHash, GroupLast, Groups, Lookup};
-use crate::index::{self, Spot, Spots};
+use crate::index::{self, GroupsKept, Spot, Spots};
 use crate::report::{Quarantined, RecoveryReport};
 use crate::segments::{Cached, Folder, QUARANTINE, Segment};
 
@@ -214,36 +214,53 @@ impl Recovery<'_> {
         let (path, index_path) = (self.folder.segment(id), self.folder.index(id));
         let disk = &self.folder.disk;
         let fail = |e| system(OPERATION, &index_path, e);
-        let mut read =
+        let read =
             index::read(disk, &index_path, self.log, id, end, self.partitions).map_err(fail)?;
-        if read.is_none() {
-            let file = self.open(id)?;
-            let bytes = read_whole(&*file).map_err(|e| system(OPERATION, &path, e))?;
-            let damaged = |at: usize| {
-                self.error(ErrorKind::Corrupt).at_path(&path).with_hint(format!(
-                    "the bytes at {at} do not read back as they were written; restore the file \
-                     from a copy"
-                ))
-            };
-            let Some(bytes) = bytes.get(..end as usize) else { return Err(damaged(bytes.len())) };
-            let start = SegmentHeader::size(self.partitions);
-            let scanned = scan(bytes, &header, start, header.log_number);
-            if scanned.end < bytes.len() && !self.skip_corruption {
-                return Err(damaged(scanned.end));
-            }
-            let (spots, groups) = self.contents(bytes, &scanned.pieces);
-            index::write(&**disk, &index_path, self.log, id, end, &spots, groups).map_err(fail)?;
-            report.indexes_rebuilt += 1;
-            read =
-                index::read(disk, &index_path, self.log, id, end, self.partitions).map_err(fail)?;
+        if let Some((_, lookup)) = read {
+            let segment = Segment::new(header, path, end, Cached::default());
+            return Ok((Arc::new(segment), Arc::new(lookup)));
         }
-        let Some((_, lookup)) = read else {
-            return Err(self.error(ErrorKind::Corrupt).at_path(&index_path).with_hint(
-                "an index that was just rebuilt does not read back; the disk or its memory is bad",
-            ));
+        let file = self.open(id)?;
+        let bytes = read_whole(&*file).map_err(|e| system(OPERATION, &path, e))?;
+        let damaged = |at: usize| {
+            self.error(ErrorKind::Corrupt).at_path(&path).with_hint(format!(
+                "the bytes at {at} do not read back as they were written; restore the file \
+                 from a copy"
+            ))
         };
-        let segment = Segment::new(header, path, end, Cached::default());
-        Ok((Arc::new(segment), Arc::new(lookup)))
+        let Some(bytes) = bytes.get(..end as usize) else { return Err(damaged(bytes.len())) };
+        let start = SegmentHeader::size(self.partitions);
+        let scanned = scan(bytes, &header, start, header.log_number);
+        if scanned.end < bytes.len() && !self.skip_corruption {
+            return Err(damaged(scanned.end));
+        }
+        let (spots, groups) = self.contents(bytes, &scanned.pieces);
+        report.indexes_rebuilt += 1;
+        let lookup = self.index(id, end, &spots, groups)?;
+        Ok((Arc::new(Segment::new(header, path, end, Cached::default())), lookup))
+    }
+
+    /// Writes the index of a segment. It is a cache: a full disk must not keep a log shut.
+    fn index(
+        &self,
+        id: u64,
+        end: u64,
+        spots: &Spots,
+        groups: Vec<GroupLast>,
+    ) -> Result<Arc<dyn Lookup>, Error> {
+        let (path, disk) = (self.folder.index(id), &self.folder.disk);
+        let fail = |e| system(OPERATION, &path, e);
+        match index::write(&**disk, &path, self.log, id, end, spots, groups.clone()) {
+            Ok(()) => {}
+            Err(e) if is_full(&e) => return Ok(Arc::new(GroupsKept::new(groups))),
+            Err(e) => return Err(fail(e)),
+        }
+        match index::read(disk, &path, self.log, id, end, self.partitions).map_err(fail)? {
+            Some((_, lookup)) => Ok(Arc::new(lookup)),
+            None => Err(self.error(ErrorKind::Corrupt).at_path(&path).with_hint(
+                "an index that was just written does not read back; the disk or its memory is bad",
+            )),
+        }
     }
 
     /// What an index holds of these batches.
@@ -320,19 +337,8 @@ impl Recovery<'_> {
         let split = scanned.pieces.partition_point(|piece| piece.frames_to <= keep);
         let (kept, tail) = scanned.pieces.split_at(split);
         let (spots, last) = self.contents(bytes, kept);
-        let index_path = self.folder.index(header.id);
-        let disk: &Arc<dyn Disk> = &self.folder.disk;
         let (id, end) = (header.id, keep as u64);
-        let fail = |e| system(OPERATION, &index_path, e);
-        index::write(&**disk, &index_path, self.log, id, end, &spots, last).map_err(fail)?;
-        let read =
-            index::read(disk, &index_path, self.log, id, end, self.partitions).map_err(fail)?;
-        let Some((_, lookup)) = read else {
-            return Err(self.error(ErrorKind::Corrupt).at_path(&index_path).with_hint(
-                "an index that was just written does not read back; the disk or its memory is bad",
-            ));
-        };
-        older.push(Arc::new(lookup));
+        older.push(self.index(id, end, &spots, last)?);
 
         // Only for the numbers: the groups of `kept` are in the index now.
         let mut forget = Groups::new(usize::MAX, id, Vec::new(), trimmed);
