@@ -9,7 +9,7 @@ use procession_core::{
 };
 
 use crate::disk::{DiskFile, Kind, parent, read_whole, write_all};
-use crate::errors::system;
+use crate::errors::{is_full, system};
 use crate::format::batch::BATCH_HEADER;
 use crate::format::frame::FRAME_HEADER;
 use crate::format::meta::{BadMeta, Meta};
@@ -62,7 +62,8 @@ impl OpenOptions {
         let recovered = recovery.run(&ids, &mut report)?;
         // After the first segment: a progress store without segments is how loss is noticed.
         let filing = Arc::new(Filing::default());
-        let desk = Desk::open(&folder, meta.log, self.skip_corruption, Arc::clone(&filing))?;
+        let (begun, skip) = (recovered.log_number > 0, self.skip_corruption);
+        let desk = Desk::open(&folder, meta.log, begun, skip, Arc::clone(&filing))?;
         // An offset that any progress names was delivered, and is never given again.
         let mut next = recovered.next;
         for (next, floor) in next.iter_mut().zip(desk.floors(meta.log, partitions)?) {
@@ -219,8 +220,10 @@ impl OpenOptions {
         }
         // Only for the error of the next one who comes: not worth a sync.
         let me = whoami();
-        lock.set_size(0).and_then(|()| write_all(&*lock, me.as_bytes(), 0)).map_err(fail)?;
-        Ok(lock)
+        match lock.set_size(0).and_then(|()| write_all(&*lock, me.as_bytes(), 0)) {
+            Err(e) if !is_full(&e) => Err(fail(e)),
+            _ => Ok(lock),
+        }
     }
 
     /// Before anything is written into a folder: is it a log, or empty?

@@ -42,11 +42,12 @@ pub(crate) struct Files {
 const OPERATION: &str = "open the progress store";
 
 impl Files {
-    /// Reads the store of a log, or begins one; always goes on in a fresh generation, so that
+    /// Reads the store of a log, or begins one unless the log has `begun` already; always goes on in a fresh generation, so that
     /// nothing unproven and nothing stale is ever built upon.
     pub(super) fn open(
         folder: &Folder,
         log: u128,
+        begun: bool,
         skip_corruption: bool,
     ) -> Result<(Self, Entries), Error> {
         let paths = NAMES.map(|name| folder.at(name));
@@ -104,6 +105,16 @@ impl Files {
                     .with_hint(
                         "the header is damaged; restore the file from a copy, or open with \
                      `skip_corruption(true)` to begin without any progress",
+                    ));
+            }
+            // One of the two is always whole, from before the first record on.
+            (None, None) if begun && !skip_corruption => {
+                return Err(Error::new(ErrorKind::Corrupt, OPERATION)
+                    .at_path(&folder.path)
+                    .with_hint(
+                        "the log has records, but both files of the progress store are missing or \
+                         wiped; restore them from a copy, or open with `skip_corruption(true)` to \
+                         begin without any progress",
                     ));
             }
             _ => {}

@@ -145,10 +145,11 @@ impl Desk {
     pub(crate) fn open(
         folder: &crate::segments::Folder,
         log: u128,
+        begun: bool,
         skip_corruption: bool,
         filing: Arc<Filing>,
     ) -> Result<Self, Error> {
-        let (files, entries) = Files::open(folder, log, skip_corruption)?;
+        let (files, entries) = Files::open(folder, log, begun, skip_corruption)?;
         Ok(Self { filing, files, entries, dead: None })
     }
 

@@ -222,14 +222,21 @@ impl Reader {
         Ok(())
     }
 
-    fn open(&self, segment: &Arc<Segment>) -> Result<Arc<dyn DiskFile>, Error> {
+    fn open(&mut self, segment: &Arc<Segment>) -> Result<Arc<dyn DiskFile>, Error> {
+        let was_open = segment.cached().file.is_some();
         let file = segment.file(&*self.shared.folder.disk).map_err(|e| {
             system(format!("read log \"{}\"", self.shared.info.name), &segment.path, e)
         })?;
+        if !was_open {
+            self.keep_open(segment);
+        }
         Ok(file)
     }
 
     fn keep_open(&mut self, segment: &Arc<Segment>) {
+        if self.opened.iter().any(|open| open.id() == segment.id()) {
+            return;
+        }
         self.opened.push_back(Arc::clone(segment));
         if self.opened.len() > OPEN_MAX
             && let Some(cold) = self.opened.pop_front()
@@ -239,7 +246,7 @@ impl Reader {
     }
 
     /// For each partition the first offset that was taken at or after `time`.
-    fn at_time(&self, time: Timestamp) -> Result<Vec<Offset>, Error> {
+    fn at_time(&mut self, time: Timestamp) -> Result<Vec<Offset>, Error> {
         let (time, mut blocks) = (time.as_millis(), Blocks::default());
         let segments = self.shared.segments.all();
         let after = segments.partition_point(|s| s.header.log_time < time);

@@ -140,6 +140,7 @@ fn missing_files_are_noticed() {
     refused(options(&without("meta")), ErrorKind::Corrupt, &["meta", "restore"]);
     refused(options(&without("02.seg")), ErrorKind::Corrupt, &["02.seg", "missing"]);
     refused(options(&without(".seg")), ErrorKind::Corrupt, &["segments are missing"]);
+    refused(options(&without("progress.a")), ErrorKind::Corrupt, &["progress", "restore"]);
     let log = options(&without(".idx")).open_blocking().unwrap();
     assert!(log.recovery().indexes_rebuilt > 2);
     assert_eq!(stored(&log, 0, "a", "next").sequence, Some(Sequence::new(300)));
