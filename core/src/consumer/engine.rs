@@ -49,11 +49,11 @@ pub(crate) struct WorkerBell {
 }
 
 struct State {
-    /// From join until the run is over *and* its last worker is gone: as long as a turn may run
-    /// somewhere, nobody else may be let in. It knows the engine, so it must go in the end.
+    /// From join until the run is over and the last worker gone: until then turns may run that
+    /// nobody could drop. It knows the engine, so it must not stay.
     seat: Option<Arc<dyn Seat>>,
-    /// Workers that exist.
-    workers_alive: usize,
+    /// Workers that are not gone.
+    workers: usize,
     executor: Box<dyn GroupExecutor>,
     claims: HashMap<PartitionId, Owned>,
     inbox: VecDeque<Event>,
@@ -141,7 +141,7 @@ impl Engine {
         Self {
             state: Mutex::new(State {
                 seat: None,
-                workers_alive: 0,
+                workers: 0,
                 executor,
                 claims: HashMap::new(),
                 inbox: VecDeque::new(),
@@ -241,7 +241,9 @@ impl Engine {
             for end in ended.drain(..) {
                 state.end_turn(end, now, after);
             }
-            let live = state.seat.as_ref().is_some_and(|seat| seat.live());
+            let live = state.stop.is_none()
+                && !state.over
+                && state.seat.as_ref().is_some_and(|seat| seat.live());
             // Not yet, or no longer: whoever changes that rings.
             let mut idle = !live && room > 0;
             let room = if live { room } else { 0 };
@@ -276,6 +278,26 @@ impl Engine {
             // Full, and perhaps more to run: somebody else may have a place.
             after.ring |= !idle && others && room > 0;
         });
+    }
+
+    pub(crate) fn worker_begins(&self) {
+        self.lock().workers += 1;
+    }
+
+    /// A worker has dropped everything it held.
+    pub(crate) fn worker_ends(&self) {
+        if !self.is_closed() {
+            let operation = format!("run subscription \"{}\"", self.subscription);
+            self.fail(Error::new(ErrorKind::Unavailable, operation).with_hint(
+                "a worker task was dropped before the run was over: is its runtime shut down?",
+            ));
+        }
+        let seat = {
+            let mut state = self.lock();
+            state.workers -= 1;
+            state.free_seat()
+        };
+        drop(seat);
     }
 
     /// Turns of these claims are to be dropped where they stand.
@@ -481,36 +503,17 @@ impl Engine {
     /// The run is over, one way or the other: workers drop what they hold, nothing is taken in.
     pub(crate) fn close(&self) -> (Summary, Option<Error>) {
         self.closed.store(true, Ordering::SeqCst);
-        let closing = self.lock().seat.clone();
-        if let Some(seat) = closing {
-            seat.closing();
-        }
         let (summary, failure, seat) = {
             let mut state = self.lock();
             state.summary.open = state.executor.load().open;
             state.over = true;
-            (state.summary.clone(), state.failure.clone(), state.seat_if_alone())
+            (state.summary.clone(), state.failure.clone(), state.free_seat())
         };
         drop(seat);
         self.ring_all();
         self.control.notify();
         self.finished.notify();
         (summary, failure)
-    }
-
-    /// A worker exists from now on.
-    pub(crate) fn worker_came(&self) {
-        self.lock().workers_alive += 1;
-    }
-
-    /// A worker is gone, and with it every turn it ran.
-    pub(crate) fn worker_gone(&self) {
-        let seat = {
-            let mut state = self.lock();
-            state.workers_alive -= 1;
-            state.seat_if_alone()
-        };
-        drop(seat);
     }
 
     /// What the run came to, once it is over.
@@ -535,9 +538,8 @@ impl Engine {
 }
 
 impl State {
-    /// The seat, to be dropped outside the lock, if nothing needs it any more.
-    fn seat_if_alone(&mut self) -> Option<Arc<dyn Seat>> {
-        if self.over && self.workers_alive == 0 { self.seat.take() } else { None }
+    fn free_seat(&mut self) -> Option<Arc<dyn Seat>> {
+        if self.over && self.workers == 0 { self.seat.take() } else { None }
     }
 
     fn end_turn(&mut self, end: Ended, now: Instant, after: &mut After) {
@@ -613,6 +615,10 @@ impl Inlet for EngineInlet {
 
     fn revoking(&self, partitions: &[PartitionId], deadline: Instant) -> Drain {
         self.0.drain(partitions, deadline)
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.is_closed()
     }
 }
 

@@ -12,6 +12,7 @@ use super::engine::{EndKind, Ended, Engine};
 use super::failure::{BoxError, Failure};
 use super::places::{Panic, Places};
 use crate::executor::{Rest, Turn, TurnId, Verdict};
+use crate::runtime::later;
 use crate::types::{Claim, GroupKey, Offset};
 use crate::{Error, ErrorKind};
 
@@ -36,17 +37,6 @@ pub(crate) struct Worker<H, F> {
     cuts_seen: u64,
     /// How many turns to take under one lock: doubles while handlers return at once.
     take: usize,
-    /// Last, so that it is dropped after the turns.
-    _presence: Presence,
-}
-
-/// Tells the engine when the worker, and every turn in it, is gone.
-struct Presence(Arc<Engine>);
-
-impl Drop for Presence {
-    fn drop(&mut self) {
-        self.0.worker_gone();
-    }
 }
 
 /// What runs in a place.
@@ -70,10 +60,8 @@ where
             Some(seed) => fastrand::Rng::with_seed(seed.wrapping_add(index as u64)),
             None => fastrand::Rng::new(),
         };
-        engine.worker_came();
-        let presence = Presence(Arc::clone(&engine));
+        engine.worker_begins();
         Self {
-            _presence: presence,
             engine,
             index,
             handler,
@@ -108,7 +96,13 @@ where
                 return Poll::Pending;
             }
             polls += moved;
-            if self.held_the_thread(&mut begun) || polls >= POLLS_MAX {
+            let held = self.held_the_thread(&mut begun);
+            if held || polls >= POLLS_MAX {
+                if !held {
+                    // Turns that wake themselves all the time must not keep others from starting.
+                    self.exchange();
+                    self.start();
+                }
                 // Hand over what has ended before giving way.
                 self.exchange_ended();
                 cx.waker().wake_by_ref();
@@ -139,12 +133,6 @@ where
         let room = self.places.free().min(self.take);
         if room > 0 || !self.ended.is_empty() {
             self.engine.exchange(self.index, &mut self.ended, &mut self.started, room);
-        }
-    }
-
-    fn exchange_ended(&mut self) {
-        if !self.ended.is_empty() {
-            self.engine.exchange(self.index, &mut self.ended, &mut self.started, 0);
         }
     }
 
@@ -185,21 +173,34 @@ where
             return;
         }
         self.cuts_seen = cuts;
-        let Self { engine, places, ended, .. } = self;
-        let now = engine.runtime.now();
-        places.evict(
-            |running| engine.is_cut(running.claim),
-            |running| {
-                let verdict = Verdict::again(now, false);
-                ended.push(Ended {
-                    id: running.id,
-                    verdict,
-                    failure: None,
-                    kind: EndKind::Cancelled,
-                });
-            },
-        );
+        let engine = Arc::clone(&self.engine);
+        self.evict(|running| engine.is_cut(running.claim));
         self.exchange_ended();
+    }
+}
+
+impl<H, F> Worker<H, F> {
+    fn evict(&mut self, which: impl FnMut(&Running) -> bool) {
+        let Self { engine, places, ended, .. } = self;
+        let verdict = Verdict::again(engine.runtime.now(), false);
+        places.evict(which, |Running { id, .. }| {
+            ended.push(Ended { id, verdict, failure: None, kind: EndKind::Cancelled });
+        });
+    }
+
+    fn exchange_ended(&mut self) {
+        if !self.ended.is_empty() {
+            self.engine.exchange(self.index, &mut self.ended, &mut self.started, 0);
+        }
+    }
+}
+
+impl<H, F> Drop for Worker<H, F> {
+    fn drop(&mut self) {
+        // The engine lets go of its seat with the last worker, so nothing may run behind this.
+        self.evict(|_| true);
+        self.exchange_ended();
+        self.engine.worker_ends();
     }
 }
 
@@ -216,14 +217,19 @@ fn judge<E: Into<BoxError>>(
             return Ended { id: running.id, verdict, failure: None, kind: EndKind::Done };
         }
         Ok(Err(error)) => {
-            (Failure::of(error.into(), engine.options.classify.as_deref()), EndKind::Failed)
+            // User code as well: the conversion, and what says of which class it is.
+            let of = || Failure::of(error.into(), engine.options.classify.as_deref());
+            match catch_unwind(AssertUnwindSafe(of)) {
+                Ok(failure) => (failure, EndKind::Failed),
+                Err(panic) => (Failure::panic(&*panic), EndKind::Panicked),
+            }
         }
         Err(panic) => (Failure::panic(&*panic), EndKind::Panicked),
     };
     let retry = (failure.class() == super::Class::Transient)
         .then(|| engine.options.retry.delay(running.attempt, random))
         .flatten()
-        .map(|back_off| engine.runtime.now() + failure.delay().unwrap_or(back_off));
+        .map(|back_off| later(engine.runtime.now(), failure.delay().unwrap_or(back_off)));
     match retry {
         Some(at) => {
             Ended { id: running.id, verdict: Verdict::again(at, true), failure: None, kind }

@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use async_trait::async_trait;
@@ -19,24 +18,21 @@ use crate::{Error, ErrorKind};
 /// Who is a member of what, inside this process. Share one per log (clones are the same).
 ///
 /// A subscription has one live member for now: it owns every partition. A second one is refused
-/// with [`Locked`](ErrorKind::Locked) until the first has left or was dropped. If the first is
-/// over and only turns of it still run, blocked inside a poll, the second one waits for them.
+/// with [`Locked`](ErrorKind::Locked) until the first one's run is over.
+///
+/// # Ordering
+/// A run that is over, or was dropped, may leave turns behind on worker tasks that are not polled
+/// yet, or blocked inside a poll. The next member joins when the last of them has ended, so turns of
+/// one group never overlap between two runs.
 #[derive(Clone, Default)]
 pub struct LocalMembership {
-    shared: Arc<Shared>,
+    seats: Arc<Seats>,
 }
 
 #[derive(Default)]
-struct Shared {
-    seats: Mutex<HashMap<SeatKey, SeatState>>,
+struct Seats {
+    taken: Mutex<HashMap<SeatKey, Weak<dyn Inlet>>>,
     left: Signal,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SeatState {
-    Live,
-    /// Its run is over, turns of it are not.
-    Closing,
 }
 
 /// A subscription's name in one log.
@@ -49,8 +45,18 @@ impl LocalMembership {
         Self::default()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<SeatKey, SeatState>> {
-        self.shared.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<SeatKey, Weak<dyn Inlet>>> {
+        self.seats.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes all of these seats, or none; says who has one of them.
+    fn take(&self, keys: &[SeatKey], inlet: &Arc<dyn Inlet>) -> Result<(), Weak<dyn Inlet>> {
+        let mut taken = self.lock();
+        if let Some(holder) = keys.iter().find_map(|key| taken.get(key)) {
+            return Err(Weak::clone(holder));
+        }
+        taken.extend(keys.iter().map(|key| (key.clone(), Arc::downgrade(inlet))));
+        Ok(())
     }
 }
 
@@ -73,22 +79,17 @@ impl Membership for LocalMembership {
             .map(|log| (Arc::clone(&subscription.name), log.info().uuid))
             .collect();
         let mut seen = Seen::default();
-        loop {
-            {
-                let mut seats = self.lock();
-                let taken: Vec<_> = keys.iter().filter_map(|key| seats.get(key)).collect();
-                if taken.contains(&&SeatState::Live) {
-                    let operation = format!("join subscription \"{}\"", subscription.name);
-                    return Err(Error::new(ErrorKind::Locked, operation).with_hint(
-                        "it already has a live member in this process; shut that one down first",
-                    ));
-                }
-                if taken.is_empty() {
-                    seats.extend(keys.iter().cloned().map(|key| (key, SeatState::Live)));
-                    break;
-                }
+        while let Err(holder) = self.take(&keys, &inlet) {
+            if holder.upgrade().is_some_and(|holder| !holder.is_over()) {
+                return Err(Error::new(
+                    ErrorKind::Locked,
+                    format!("join subscription \"{}\"", subscription.name),
+                )
+                .with_hint(
+                    "it already has a live member in this process; shut that one down first",
+                ));
             }
-            self.shared.left.changed(&mut seen).await;
+            self.seats.left.changed(&mut seen).await;
         }
         let seat = LocalSeat {
             membership: self.clone(),
@@ -97,7 +98,6 @@ impl Membership for LocalMembership {
             inlet: Arc::clone(&inlet),
             readers: Mutex::default(),
             windows: Signal::default(),
-            left: AtomicBool::new(false),
         };
         let all = seat.logs.iter().enumerate().flat_map(|(log, l)| {
             (0..l.info().partitions.get())
@@ -116,7 +116,6 @@ struct LocalSeat {
     inlet: Arc<dyn Inlet>,
     readers: Mutex<Readers>,
     windows: Signal,
-    left: AtomicBool,
 }
 
 /// Where each started claim stands.
@@ -172,18 +171,21 @@ impl LocalSeat {
     }
 
     /// Reads one log while there is room and something to read; otherwise waits for either.
+    ///
+    /// Who got nothing of one read is asked for alone in the next: a log may serve a partition that
+    /// is far behind for as long as it has anything, and the others must not wait for that.
     async fn read_log(&self, id: LogId, log: &dyn Log) -> Error {
         let (mut version, mut windows) = (Version::NEVER, Seen::default());
-        let mut turn = 0;
+        let mut unserved: Vec<Claim> = Vec::new();
         loop {
             let mut wants = self.wants(id);
-            // Another partition comes first each time: a read may be full before the last one.
-            turn += 1;
-            let first = turn % wants.len().max(1);
-            wants.rotate_left(first);
             if wants.is_empty() {
                 self.windows.changed(&mut windows).await;
                 continue;
+            }
+            let some = wants.iter().any(|(claim, _)| unserved.contains(claim));
+            if some {
+                wants.retain(|(claim, _)| unserved.contains(claim));
             }
             let ask: Vec<Want> = wants.iter().map(|(_, want)| *want).collect();
             let chunks = match log.read(&ask, READ_MAX).await {
@@ -192,12 +194,17 @@ impl LocalSeat {
             };
             let mut moved = false;
             for chunk in chunks {
-                if let Some((claim, _)) = wants.iter().find(|(_, w)| w.partition == chunk.partition)
-                {
-                    moved |= self.deliver(*claim, chunk);
+                let of = |(_, want): &(Claim, Want)| want.partition == chunk.partition;
+                if let Some(at) = wants.iter().position(of) {
+                    let (claim, _) = wants.swap_remove(at);
+                    moved |= self.deliver(claim, chunk);
                 }
             }
+            unserved.clear();
             if moved {
+                unserved.extend(wants.into_iter().map(|(claim, _)| claim));
+            }
+            if moved || some {
                 continue;
             }
             let log_changed = log.changed(version);
@@ -241,38 +248,18 @@ impl Seat for LocalSeat {
         select_all(reads).await.0
     }
 
-    fn closing(&self) {
-        if !self.left.load(Ordering::SeqCst) {
-            let mut seats = self.membership.lock();
-            for key in &self.keys {
-                seats.insert(key.clone(), SeatState::Closing);
-            }
-        }
-    }
-
     async fn leave(&self, _deadline: Instant) -> Result<(), Error> {
-        self.release();
+        // The seat is free when it is dropped: turns that cannot be dropped hold it.
         Ok(())
-    }
-}
-
-impl LocalSeat {
-    fn release(&self) {
-        {
-            let mut seats = self.membership.lock();
-            if self.left.swap(true, Ordering::SeqCst) {
-                return;
-            }
-            self.keys.iter().for_each(|key| {
-                seats.remove(key);
-            });
-        }
-        self.membership.shared.left.notify();
     }
 }
 
 impl Drop for LocalSeat {
     fn drop(&mut self) {
-        self.release();
+        {
+            let mut taken = self.membership.lock();
+            self.keys.iter().for_each(|key| drop(taken.remove(key)));
+        }
+        self.membership.seats.left.notify();
     }
 }
