@@ -57,6 +57,21 @@ pub(super) enum State {
 }
 
 impl Chain {
+    const FREE: Self = Self {
+        name: Name::NONE,
+        since: 0,
+        hash: 0,
+        beside: NIL,
+        slot: 0,
+        tail: NIL,
+        len: 0,
+        link: (NIL, NIL),
+        stamp: 0,
+        state: State::Waiting,
+        hold: None,
+        loose: false,
+    };
+
     pub(super) const fn is_blocked(&self) -> bool {
         matches!(self.hold, Some(Hold::Blocked))
     }
@@ -95,19 +110,25 @@ const SHORT: usize = 23;
 const ABSENT: u8 = u8::MAX;
 
 impl Name {
-    fn new(key: Option<&GroupKey>) -> Self {
-        let mut bytes = [0; SHORT];
-        let len = match key {
-            None => ABSENT,
+    const NONE: Self = Self::Short { bytes: [0; SHORT], len: ABSENT };
+
+    /// Writes the key into its place.
+    #[inline]
+    fn set(&mut self, key: Option<&GroupKey>) {
+        if let Self::Long(_) = self {
+            *self = Self::NONE;
+        }
+        let Self::Short { bytes, len } = self else { return };
+        match key {
+            None => *len = ABSENT,
             Some(key) => match bytes.get_mut(..key.as_ref().len()) {
-                None => return Self::Long(key.as_bytes().clone()),
+                None => *self = Self::Long(key.as_bytes().clone()),
                 Some(start) => {
                     start.copy_from_slice(key.as_ref());
-                    start.len() as u8
+                    *len = start.len() as u8;
                 }
             },
-        };
-        Self::Short { bytes, len }
+        }
     }
 
     #[inline]
@@ -186,20 +207,27 @@ impl Groups {
         }
         let bucket = self.bucket(hash);
         let beside = self.buckets[bucket];
-        let chain = self.allot(hash, beside, slot, Name::new(key), false, now);
-        self.buckets[bucket] = chain;
-        chain
+        let index = self.allot(slot, now);
+        let chain = &mut self.chains[index as usize];
+        chain.name.set(key);
+        (chain.hash, chain.beside, chain.loose) = (hash, beside, false);
+        self.buckets[bucket] = index;
+        index
     }
 
     /// A new chain for one record without a key.
     pub(super) fn add_loose(&mut self, slot: u32, now: Nanos) -> u32 {
-        self.allot(0, NIL, slot, Name::new(None), true, now)
+        let index = self.allot(slot, now);
+        let chain = &mut self.chains[index as usize];
+        chain.name.set(None);
+        chain.loose = true;
+        index
     }
 
     pub(super) fn remove(&mut self, index: u32) {
         let chain = &mut self.chains[index as usize];
         if let Name::Long(_) = chain.name {
-            chain.name = Name::new(None);
+            chain.name = Name::NONE;
         }
         chain.link = (self.free, NIL);
         chain.state = State::Waiting;
@@ -255,39 +283,20 @@ impl Groups {
         self.live
     }
 
-    #[inline(always)]
-    fn allot(
-        &mut self,
-        hash: u32,
-        beside: u32,
-        slot: u32,
-        name: Name,
-        loose: bool,
-        since: Nanos,
-    ) -> u32 {
-        let chain = Chain {
-            name,
-            since,
-            hash,
-            beside,
-            slot,
-            tail: NIL,
-            len: 0,
-            link: (NIL, NIL),
-            stamp: 0,
-            state: State::Waiting,
-            hold: None,
-            loose,
-        };
+    /// A place for a chain, with all but its name and what finds it by that.
+    #[inline]
+    fn allot(&mut self, slot: u32, now: Nanos) -> u32 {
         self.live += 1;
-        if self.free == NIL {
-            self.chains.push(chain);
-            return self.chains.len() as u32 - 1;
-        }
         let index = self.free;
-        let place = &mut self.chains[index as usize];
-        self.free = place.link.0;
-        *place = chain;
+        let Some(chain) = self.chains.get_mut(index as usize) else {
+            self.chains.push(Chain { slot, since: now, ..Chain::FREE });
+            return self.chains.len() as u32 - 1;
+        };
+        self.free = chain.link.0;
+        chain.since = now;
+        chain.slot = slot;
+        (chain.tail, chain.len) = (NIL, 0);
+        chain.hold = None;
         index
     }
 }
