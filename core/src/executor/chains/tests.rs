@@ -512,6 +512,48 @@ fn a_stuck_record_keeps_nothing_alive_behind_it() {
     assert_eq!(bench.progress(claim(0, 1)), Some((0, vec![(1, 100_000)])));
 }
 
+/// Keys that a chain has room for, and longer ones, the empty one and an absent one beside them.
+#[test]
+fn keys_of_every_length_are_groups_of_their_own() {
+    let mut bench = Bench::new(ChainsOptions::new().absent_key(AbsentKey::Serial));
+    bench.assign(claim(0, 1), 0);
+    let keys: Vec<Option<String>> =
+        std::iter::once(None).chain((0..60).map(|len| Some("k".repeat(len)))).collect();
+    for round in 0..3 {
+        let first = round * 2 * keys.len() as u64;
+        let records = (first..).zip(keys.iter().chain(&keys));
+        bench.admit_stored(claim(0, 1), records.map(|(n, k)| stored(n, k.as_deref(), 1)).collect());
+        for half in [first, first + keys.len() as u64] {
+            let (offsets, ids) = bench.run_all();
+            assert_eq!(offsets, Vec::from_iter(half..half + keys.len() as u64));
+            for id in ids {
+                bench.done(id);
+            }
+        }
+        assert_eq!(bench.chains.load(), Load::default());
+    }
+}
+
+/// Goal: a chain is found while it lives, and not afterwards, however full its bucket is. Method:
+/// random comings and goings beside a set, through several doublings of the table.
+#[test]
+fn the_table_agrees_with_a_set() {
+    let mut rng = fastrand::Rng::with_seed(1);
+    let mut groups = Groups::new(Some((1, 2)));
+    let mut live = HashMap::new();
+    for step in 0..20_000 {
+        let key = GroupKey::from(format!("group-{}", rng.u32(0..1_000)));
+        // A few hashes for all keys: full buckets, and equal hashes of unequal keys.
+        let hash = groups.hash(claim(0, 1).partition, Some(&key)) % 97;
+        assert_eq!(groups.find(hash, 0, Some(&key)), live.get(&key).copied(), "step {step}");
+        match live.remove(&key) {
+            Some(chain) => groups.remove(chain),
+            None => drop(live.insert(key.clone(), groups.add(hash, 0, Some(&key), 0))),
+        }
+        assert_eq!(groups.len(), live.len());
+    }
+}
+
 /// A live group of one record: an entry and its link, a window's node (16 bytes), a chain, and
 /// five to eleven bytes of buckets. A million of them are to fit into 250 MB.
 #[test]
