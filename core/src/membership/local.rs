@@ -153,13 +153,21 @@ impl LocalSeat {
     }
 
     /// Reads one log while there is room and something to read; otherwise waits for either.
+    ///
+    /// Who got nothing of one read is asked for alone in the next: a log may serve a partition that
+    /// is far behind for as long as it has anything, and the others must not wait for that.
     async fn read_log(&self, id: LogId, log: &dyn Log) -> Error {
         let (mut version, mut windows) = (Version::NEVER, Seen::default());
+        let mut unserved: Vec<Claim> = Vec::new();
         loop {
-            let wants = self.wants(id);
+            let mut wants = self.wants(id);
             if wants.is_empty() {
                 self.windows.changed(&mut windows).await;
                 continue;
+            }
+            let some = wants.iter().any(|(claim, _)| unserved.contains(claim));
+            if some {
+                wants.retain(|(claim, _)| unserved.contains(claim));
             }
             let ask: Vec<Want> = wants.iter().map(|(_, want)| *want).collect();
             let chunks = match log.read(&ask, READ_MAX).await {
@@ -168,12 +176,17 @@ impl LocalSeat {
             };
             let mut moved = false;
             for chunk in chunks {
-                if let Some((claim, _)) = wants.iter().find(|(_, w)| w.partition == chunk.partition)
-                {
-                    moved |= self.deliver(*claim, chunk);
+                let of = |(_, want): &(Claim, Want)| want.partition == chunk.partition;
+                if let Some(at) = wants.iter().position(of) {
+                    let (claim, _) = wants.swap_remove(at);
+                    moved |= self.deliver(claim, chunk);
                 }
             }
+            unserved.clear();
             if moved {
+                unserved.extend(wants.into_iter().map(|(claim, _)| claim));
+            }
+            if moved || some {
                 continue;
             }
             let log_changed = log.changed(version);
