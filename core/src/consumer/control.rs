@@ -17,6 +17,7 @@ use super::options::Start;
 use super::summary::Summary;
 use crate::log::{Position, Want};
 use crate::membership::{Event, Membership, Seat, Subscription};
+use crate::runtime::later;
 use crate::signal::Seen;
 use crate::store::{Commit, Committed, Key, OffsetStore};
 use crate::types::{Budget, Claim, Epoch, Offset, PartitionId};
@@ -42,11 +43,16 @@ impl Control {
     pub(crate) async fn run(self) -> Result<Summary, Error> {
         let engine = &self.engine;
         let inlet = Arc::new(EngineInlet(Arc::clone(engine)));
-        let seat: Arc<dyn Seat> = match self.membership.join(&self.subscription, inlet).await {
-            Ok(seat) => seat.into(),
-            Err(error) => {
+        let join = self.membership.join(&self.subscription, inlet);
+        let seat: Arc<dyn Seat> = match select(join, pin!(self.stopping())).await {
+            Either::Left((Ok(seat), _)) => seat.into(),
+            Either::Left((Err(error), _)) => {
                 engine.close();
                 return Err(error);
+            }
+            Either::Right(_) => {
+                let (summary, failure) = engine.close();
+                return failure.map_or(Ok(summary), Err);
             }
         };
         engine.seated(Arc::clone(&seat));
@@ -67,7 +73,7 @@ impl Control {
             // The background never ends by itself.
             select(foreground, background).await;
         }
-        let left = seat.leave(engine.runtime.now() + engine.options.drain_within).await;
+        let left = seat.leave(later(engine.runtime.now(), engine.options.drain_within)).await;
         let (summary, failure) = engine.close();
         match failure {
             Some(error) => Err(error),
@@ -192,7 +198,7 @@ impl Control {
                 }
                 Err(error) => engine.fail(error),
             }
-            not_before = begun + pause;
+            not_before = later(begun, pause);
         }
     }
 
@@ -293,20 +299,24 @@ impl Control {
     /// Waits for a reason to stop, then for the turns that still run.
     async fn end(&self) {
         let engine = &self.engine;
-        let mut seen = Seen::default();
-        let why = loop {
-            match engine.stopping() {
-                Some(why) => break why,
-                None => engine.control.changed(&mut seen).await,
-            }
-        };
-        let deadline = engine.runtime.now() + engine.options.drain_within;
+        let why = self.stopping().await;
+        let deadline = later(engine.runtime.now(), engine.options.drain_within);
         engine.drain(&engine.owned(), deadline).await;
         if engine.open_turns() > 0 && why != Stop::End {
             engine.cut_off();
         }
         self.all_dropped(engine.runtime.now() + CUT_WITHIN).await;
         engine.set_drained();
+    }
+
+    async fn stopping(&self) -> Stop {
+        let mut seen = Seen::default();
+        loop {
+            match self.engine.stopping() {
+                Some(why) => return why,
+                None => self.engine.control.changed(&mut seen).await,
+            }
+        }
     }
 
     async fn all_dropped(&self, deadline: Instant) {

@@ -47,8 +47,11 @@ pub(crate) struct WorkerBell {
 }
 
 struct State {
-    /// From join to close. It knows the engine, so it must go when the run does.
+    /// From join until the run is over and the last worker gone: until then turns may run that
+    /// nobody could drop. It knows the engine, so it must not stay.
     seat: Option<Arc<dyn Seat>>,
+    /// Workers that are not gone.
+    workers: usize,
     executor: Box<dyn GroupExecutor>,
     claims: HashMap<PartitionId, Owned>,
     inbox: VecDeque<Event>,
@@ -136,6 +139,7 @@ impl Engine {
         Self {
             state: Mutex::new(State {
                 seat: None,
+                workers: 0,
                 executor,
                 claims: HashMap::new(),
                 inbox: VecDeque::new(),
@@ -231,7 +235,9 @@ impl Engine {
             for end in ended.drain(..) {
                 state.end_turn(end, now, after);
             }
-            let live = state.seat.as_ref().is_some_and(|seat| seat.live());
+            let live = state.stop.is_none()
+                && !state.over
+                && state.seat.as_ref().is_some_and(|seat| seat.live());
             // Not yet, or no longer: whoever changes that rings.
             let mut idle = !live && room > 0;
             let room = if live { room } else { 0 };
@@ -266,6 +272,26 @@ impl Engine {
             // Full, and perhaps more to run: somebody else may have a place.
             after.ring |= !idle && others && room > 0;
         });
+    }
+
+    pub(crate) fn worker_begins(&self) {
+        self.lock().workers += 1;
+    }
+
+    /// A worker has dropped everything it held.
+    pub(crate) fn worker_ends(&self) {
+        if !self.is_closed() {
+            let operation = format!("run subscription \"{}\"", self.subscription);
+            self.fail(Error::new(ErrorKind::Unavailable, operation).with_hint(
+                "a worker task was dropped before the run was over: is its runtime shut down?",
+            ));
+        }
+        let seat = {
+            let mut state = self.lock();
+            state.workers -= 1;
+            state.free_seat()
+        };
+        drop(seat);
     }
 
     /// Turns of these claims are to be dropped where they stand.
@@ -471,7 +497,7 @@ impl Engine {
             let mut state = self.lock();
             state.summary.open = state.executor.load().open;
             state.over = true;
-            (state.summary.clone(), state.failure.clone(), state.seat.take())
+            (state.summary.clone(), state.failure.clone(), state.free_seat())
         };
         drop(seat);
         self.ring_all();
@@ -502,6 +528,10 @@ impl Engine {
 }
 
 impl State {
+    fn free_seat(&mut self) -> Option<Arc<dyn Seat>> {
+        if self.over && self.workers == 0 { self.seat.take() } else { None }
+    }
+
     fn end_turn(&mut self, end: Ended, now: Instant, after: &mut After) {
         let counts = &mut self.summary;
         match end.kind {
@@ -575,6 +605,10 @@ impl Inlet for EngineInlet {
 
     fn revoking(&self, partitions: &[PartitionId], deadline: Instant) -> Drain {
         self.0.drain(partitions, deadline)
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.is_closed()
     }
 }
 

@@ -16,7 +16,10 @@ pub(crate) type Panic = Box<dyn Any + Send>;
 /// Places for futures, each with a label of what runs there.
 pub(crate) struct Places<F, L> {
     places: Vec<Place<F, L>>,
+    /// Places that were made and are empty.
     free: Vec<u32>,
+    /// How many more may be made.
+    unmade: usize,
     woken: Arc<Woken>,
     /// Taken from the woken list and not polled yet, last first.
     round: Vec<u32>,
@@ -66,14 +69,15 @@ impl<F, L> Places<F, L> {
     pub(crate) fn new(count: usize) -> Self {
         Self {
             places: Vec::new(),
-            free: (0..u32::try_from(count).unwrap_or(u32::MAX)).rev().collect(),
+            free: Vec::new(),
+            unmade: count.min(u32::MAX as usize),
             woken: Arc::new(Woken { list: Mutex::default(), task: AtomicWaker::new() }),
             round: Vec::new(),
         }
     }
 
     pub(crate) const fn free(&self) -> usize {
-        self.free.len()
+        self.free.len() + self.unmade
     }
 
     /// Who is woken when a place is.
@@ -100,20 +104,22 @@ impl<F: Future, L> Places<F, L> {
     /// # Panics
     /// If no place is free.
     pub(crate) fn start(&mut self, future: F, label: L) -> Option<(L, Result<F::Output, Panic>)> {
-        let index = self.free.pop().expect("the caller checked that a place is free");
-        while self.places.len() <= index as usize {
-            let flag = Arc::new(PlaceWaker {
-                index: self.places.len() as u32,
-                listed: AtomicBool::new(false),
-                woken: Arc::clone(&self.woken),
-            });
-            let waker = Waker::from(Arc::clone(&flag));
-            self.places.push(Place { future: Box::pin(None), label: None, flag, waker });
-        }
+        let index = self.free.pop().unwrap_or_else(|| self.make());
         let place = &mut self.places[index as usize];
         place.future.set(Some(future));
         place.label = Some(label);
         self.poll_place(index)
+    }
+
+    fn make(&mut self) -> u32 {
+        let unmade = self.unmade.checked_sub(1);
+        self.unmade = unmade.expect("the caller checked that a place is free");
+        let index = self.places.len() as u32;
+        let listed = AtomicBool::new(false);
+        let flag = Arc::new(PlaceWaker { index, listed, woken: Arc::clone(&self.woken) });
+        let waker = Waker::from(Arc::clone(&flag));
+        self.places.push(Place { future: Box::pin(None), label: None, flag, waker });
+        index
     }
 
     /// Polls the next place that was woken, if there is one; hands over what ended.
@@ -141,6 +147,13 @@ impl<F: Future, L> Places<F, L> {
         place.clear();
         self.free.push(index);
         place.label.take().map(|label| (label, output))
+    }
+}
+
+impl<F, L> Drop for Places<F, L> {
+    fn drop(&mut self) {
+        // One by one: two destructors that panic in one go would abort the process.
+        self.places.iter_mut().for_each(Place::clear);
     }
 }
 

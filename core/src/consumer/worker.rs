@@ -11,6 +11,7 @@ use super::engine::{EndKind, Ended, Engine};
 use super::failure::{BoxError, Failure};
 use super::places::{Panic, Places};
 use crate::executor::{Rest, Turn, TurnId, Verdict};
+use crate::runtime::later;
 use crate::types::{Claim, GroupKey, Offset};
 use crate::{Error, ErrorKind};
 
@@ -53,6 +54,7 @@ where
             Some(seed) => fastrand::Rng::with_seed(seed.wrapping_add(index as u64)),
             None => fastrand::Rng::new(),
         };
+        engine.worker_begins();
         Self {
             engine,
             index,
@@ -87,6 +89,9 @@ where
             }
             polls += moved;
             if polls >= POLLS_MAX {
+                // Turns that wake themselves all the time must not keep others from starting.
+                self.exchange();
+                self.start();
                 // Hand over what has ended before giving way.
                 self.exchange_ended();
                 cx.waker().wake_by_ref();
@@ -108,12 +113,6 @@ where
         let room = self.places.free().min(TAKE_MAX);
         if room > 0 || !self.ended.is_empty() {
             self.engine.exchange(self.index, &mut self.ended, &mut self.started, room);
-        }
-    }
-
-    fn exchange_ended(&mut self) {
-        if !self.ended.is_empty() {
-            self.engine.exchange(self.index, &mut self.ended, &mut self.started, 0);
         }
     }
 
@@ -147,21 +146,34 @@ where
             return;
         }
         self.cuts_seen = cuts;
-        let Self { engine, places, ended, .. } = self;
-        let now = engine.runtime.now();
-        places.evict(
-            |running| engine.is_cut(running.claim),
-            |running| {
-                let verdict = Verdict::again(now, false);
-                ended.push(Ended {
-                    id: running.id,
-                    verdict,
-                    failure: None,
-                    kind: EndKind::Cancelled,
-                });
-            },
-        );
+        let engine = Arc::clone(&self.engine);
+        self.evict(|running| engine.is_cut(running.claim));
         self.exchange_ended();
+    }
+}
+
+impl<H, F> Worker<H, F> {
+    fn evict(&mut self, which: impl FnMut(&Running) -> bool) {
+        let Self { engine, places, ended, .. } = self;
+        let verdict = Verdict::again(engine.runtime.now(), false);
+        places.evict(which, |Running { id, .. }| {
+            ended.push(Ended { id, verdict, failure: None, kind: EndKind::Cancelled });
+        });
+    }
+
+    fn exchange_ended(&mut self) {
+        if !self.ended.is_empty() {
+            self.engine.exchange(self.index, &mut self.ended, &mut self.started, 0);
+        }
+    }
+}
+
+impl<H, F> Drop for Worker<H, F> {
+    fn drop(&mut self) {
+        // The engine lets go of its seat with the last worker, so nothing may run behind this.
+        self.evict(|_| true);
+        self.exchange_ended();
+        self.engine.worker_ends();
     }
 }
 
@@ -178,14 +190,19 @@ fn judge<E: Into<BoxError>>(
             return Ended { id: running.id, verdict, failure: None, kind: EndKind::Done };
         }
         Ok(Err(error)) => {
-            (Failure::of(error.into(), engine.options.classify.as_deref()), EndKind::Failed)
+            // User code as well: the conversion, and what says of which class it is.
+            let of = || Failure::of(error.into(), engine.options.classify.as_deref());
+            match catch_unwind(AssertUnwindSafe(of)) {
+                Ok(failure) => (failure, EndKind::Failed),
+                Err(panic) => (Failure::panic(&*panic), EndKind::Panicked),
+            }
         }
         Err(panic) => (Failure::panic(&*panic), EndKind::Panicked),
     };
     let retry = (failure.class() == super::Class::Transient)
         .then(|| engine.options.retry.delay(running.attempt, random))
         .flatten()
-        .map(|back_off| engine.runtime.now() + failure.delay().unwrap_or(back_off));
+        .map(|back_off| later(engine.runtime.now(), failure.delay().unwrap_or(back_off)));
     match retry {
         Some(at) => {
             Ended { id: running.id, verdict: Verdict::again(at, true), failure: None, kind }

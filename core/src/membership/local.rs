@@ -1,10 +1,9 @@
 //! Membership for members inside one process, over any log.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use async_trait::async_trait;
@@ -19,10 +18,21 @@ use crate::{Error, ErrorKind};
 /// Who is a member of what, inside this process. Share one per log (clones are the same).
 ///
 /// A subscription has one live member for now: it owns every partition. A second one is refused
-/// with [`Locked`](ErrorKind::Locked) until the first has left or was dropped.
+/// with [`Locked`](ErrorKind::Locked) until the first one's run is over.
+///
+/// # Ordering
+/// A run that is over, or was dropped, may leave turns behind on worker tasks that are not polled
+/// yet, or blocked inside a poll. The next member joins when the last of them has ended, so turns of
+/// one group never overlap between two runs.
 #[derive(Clone, Default)]
 pub struct LocalMembership {
-    seats: Arc<Mutex<HashSet<SeatKey>>>,
+    seats: Arc<Seats>,
+}
+
+#[derive(Default)]
+struct Seats {
+    taken: Mutex<HashMap<SeatKey, Weak<dyn Inlet>>>,
+    left: Signal,
 }
 
 /// A subscription's name in one log.
@@ -35,8 +45,18 @@ impl LocalMembership {
         Self::default()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashSet<SeatKey>> {
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<SeatKey, Weak<dyn Inlet>>> {
+        self.seats.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes all of these seats, or none; says who has one of them.
+    fn take(&self, keys: &[SeatKey], inlet: &Arc<dyn Inlet>) -> Result<(), Weak<dyn Inlet>> {
+        let mut taken = self.lock();
+        if let Some(holder) = keys.iter().find_map(|key| taken.get(key)) {
+            return Err(Weak::clone(holder));
+        }
+        taken.extend(keys.iter().map(|key| (key.clone(), Arc::downgrade(inlet))));
+        Ok(())
     }
 }
 
@@ -58,9 +78,9 @@ impl Membership for LocalMembership {
             .iter()
             .map(|log| (Arc::clone(&subscription.name), log.info().uuid))
             .collect();
-        {
-            let mut seats = self.lock();
-            if keys.iter().any(|key| seats.contains(key)) {
+        let mut seen = Seen::default();
+        while let Err(holder) = self.take(&keys, &inlet) {
+            if holder.upgrade().is_some_and(|holder| !holder.is_over()) {
                 return Err(Error::new(
                     ErrorKind::Locked,
                     format!("join subscription \"{}\"", subscription.name),
@@ -69,7 +89,7 @@ impl Membership for LocalMembership {
                     "it already has a live member in this process; shut that one down first",
                 ));
             }
-            seats.extend(keys.iter().cloned());
+            self.seats.left.changed(&mut seen).await;
         }
         let seat = LocalSeat {
             membership: self.clone(),
@@ -78,7 +98,6 @@ impl Membership for LocalMembership {
             inlet: Arc::clone(&inlet),
             readers: Mutex::default(),
             windows: Signal::default(),
-            left: AtomicBool::new(false),
         };
         let all = seat.logs.iter().enumerate().flat_map(|(log, l)| {
             (0..l.info().partitions.get())
@@ -97,7 +116,6 @@ struct LocalSeat {
     inlet: Arc<dyn Inlet>,
     readers: Mutex<Readers>,
     windows: Signal,
-    left: AtomicBool,
 }
 
 /// Where each started claim stands.
@@ -231,24 +249,17 @@ impl Seat for LocalSeat {
     }
 
     async fn leave(&self, _deadline: Instant) -> Result<(), Error> {
-        self.release();
+        // The seat is free when it is dropped: turns that cannot be dropped hold it.
         Ok(())
-    }
-}
-
-impl LocalSeat {
-    fn release(&self) {
-        let mut seats = self.membership.lock();
-        if !self.left.swap(true, Ordering::SeqCst) {
-            self.keys.iter().for_each(|key| {
-                seats.remove(key);
-            });
-        }
     }
 }
 
 impl Drop for LocalSeat {
     fn drop(&mut self) {
-        self.release();
+        {
+            let mut taken = self.membership.lock();
+            self.keys.iter().for_each(|key| drop(taken.remove(key)));
+        }
+        self.membership.seats.left.notify();
     }
 }

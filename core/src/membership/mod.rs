@@ -100,6 +100,10 @@ pub trait Inlet: Send + Sync {
     /// These partitions will be taken away: starts nothing more of them at once, and resolves when
     /// their turns have ended, or at the deadline.
     fn revoking(&self, partitions: &[PartitionId], deadline: Instant) -> crate::consumer::Drain;
+
+    /// Whether the run is over: no turn starts any more. One that is blocked inside a poll may
+    /// still run; the consumer drops its seat when the last one has ended.
+    fn is_over(&self) -> bool;
 }
 
 /// What a membership tells a member.

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 mod bare;
 
@@ -51,6 +51,12 @@ impl<R: Runtime + ?Sized> Runtime for Arc<R> {
     fn timer(&self) -> Box<dyn Timer> {
         (**self).timer()
     }
+}
+
+/// The moment `by` after `now`; as good as never if there is no such moment.
+pub(crate) fn later(now: Instant, by: Duration) -> Instant {
+    const AGES: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+    now.checked_add(by.min(AGES)).unwrap_or(now)
 }
 
 /// One timer, armed again and again.
