@@ -3,6 +3,7 @@
 //! Each concern is one small loop; all of them run inside one future, beside the membership's
 //! drive, and wait on one signal.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
@@ -242,12 +243,12 @@ impl Control {
     /// Reads bodies again that were dropped to save memory.
     async fn loads(&self) {
         let mut seen = Seen::default();
-        let mut waiting = Vec::new();
+        let mut waiting = VecDeque::new();
         let mut running = FuturesUnordered::new();
         loop {
             waiting.extend(self.engine.take_loads());
             while running.len() < LOADS_MAX
-                && let Some((claim, offset)) = waiting.pop()
+                && let Some((claim, offset)) = waiting.pop_front()
             {
                 running.push(self.load(claim, offset));
             }

@@ -118,6 +118,11 @@ impl Claims {
         self.get_mut(slot).live.as_mut()
     }
 
+    /// Whether the claim holds less than half of its share of the bytes.
+    pub(super) fn is_half_empty(&self, slot: u32) -> bool {
+        self.live(slot).is_some_and(|live| live.held.bytes < self.share.bytes / 2)
+    }
+
     /// One claim more, or one less, among which the budget is shared.
     pub(super) fn share_among(&mut self, joins: bool) {
         self.sharing = if joins { self.sharing + 1 } else { self.sharing - 1 };

@@ -86,11 +86,12 @@ impl Chains {
         now: Nanos,
     ) {
         let chain = self.chain_of(slot, stored, seen, now);
+        let room = !self.bodies_strict && self.claims.is_half_empty(slot);
         let Some(live) = self.claims.live_mut(slot) else { return };
         let it = self.groups.get_mut(chain);
         // The first ones of a chain have bodies. One that is admitted behind others without may
         // have one again: what counts is that they are never more than the bound.
-        let keep = it.len < self.bodies_max;
+        let keep = it.len < self.bodies_max || room;
         live.entries.put(place, stored, chain, keep);
         live.entries.push(it.tail, place);
         it.tail = place;

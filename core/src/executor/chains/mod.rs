@@ -57,6 +57,7 @@ pub struct Chains {
     absent_key: AbsentKey,
     /// Records of a chain that keep their bodies.
     bodies_max: u32,
+    bodies_strict: bool,
     groups: Groups,
     /// Chains that only remember a hold.
     bare: usize,
@@ -76,6 +77,7 @@ impl Chains {
     pub fn new(options: ChainsOptions) -> Self {
         Self {
             absent_key: options.absent_key,
+            bodies_strict: options.bodies_strict,
             bodies_max: if options.rereadable { options.bodies_max } else { u32::MAX },
             groups: Groups::new(options.seed),
             bare: 0,

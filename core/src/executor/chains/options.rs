@@ -15,6 +15,8 @@ use crate::types::Budget;
 pub struct ChainsOptions {
     pub(super) budget: Budget,
     pub(super) bodies_max: u32,
+    /// Whether `bodies_max` holds while there is room, too.
+    pub(super) bodies_strict: bool,
     pub(super) rereadable: bool,
     pub(super) ranges_max: usize,
     pub(super) absent_key: AbsentKey,
@@ -26,6 +28,7 @@ impl Default for ChainsOptions {
         Self {
             budget: Budget::new(100_000, 64 << 20),
             bodies_max: 64,
+            bodies_strict: false,
             rereadable: false,
             ranges_max: 16_384,
             absent_key: AbsentKey::Reject,
@@ -54,12 +57,17 @@ impl ChainsOptions {
         self
     }
 
-    /// How many records of one group are kept with their bodies, at least one; 64 by default. Of
-    /// further ones only the offset is kept, and the body is read again when its turn comes. Only
-    /// where records are [`rereadable`](Self::rereadable).
+    /// How many records of one group are kept with their bodies, at least one. Of further ones only
+    /// the offset is kept, and the body is read again when its turn comes. Only where records are
+    /// [`rereadable`](Self::rereadable).
+    ///
+    /// By default 64, and only while the partition holds more than half of its share of the bytes:
+    /// reading again costs far more than keeping what there is room for. A number given here holds
+    /// always.
     #[must_use]
     pub const fn bodies_max(mut self, records: u32) -> Self {
         self.bodies_max = if records == 0 { 1 } else { records };
+        self.bodies_strict = true;
         self
     }
 

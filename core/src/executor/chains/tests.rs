@@ -458,6 +458,17 @@ fn a_group_over_its_share_is_loaded_again_in_order() {
 }
 
 #[test]
+fn bodies_are_dropped_only_when_the_share_is_half_used() {
+    // Records of 11 bytes: 100 of them are just over a half of the share.
+    let options = ChainsOptions::new().rereadable(true).budget(Budget::new(1000, 2200));
+    let mut bench = Bench::new(options);
+    bench.assign(claim(0, 1), 0);
+    let records: Vec<_> = (0..150).map(|offset| (offset, "a")).collect();
+    bench.admit(claim(0, 1), &records);
+    assert_eq!(bench.chains.load().held, Budget::new(150, 1100), "100 bodies of 150");
+}
+
+#[test]
 fn the_longest_chain_is_first_and_a_short_one_still_has_its_turn() {
     let mut bench = Bench::assigned();
     let mut offset = 0;
