@@ -67,7 +67,7 @@ pub use procession_core::{
 
 #[cfg(feature = "file")]
 pub use procession_file::{
-    FileLog, FileStore, OpenOptions, Quarantined, RecoveryReport, disk as file_disk,
+    FileLog, FileStore, OpenOptions, ProgressAhead, Quarantined, RecoveryReport, disk as file_disk,
 };
 #[cfg(feature = "memory")]
 pub use procession_memory::{MemoryLog, MemoryLogBuilder, MemoryStore};

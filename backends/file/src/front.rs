@@ -274,6 +274,10 @@ impl Front {
     /// Forgets rounds that were not stored, oldest first, and goes on at `plan`: offsets and
     /// sequences are given again.
     pub(crate) fn undo(&mut self, rounds: &mut [Sealed], plan: Plan, hash: GroupHash) {
+        // Newest first: the open round's segment was begun after all of these.
+        if let Some(roll) = self.open.roll.take() {
+            self.groups.unroll(roll.rolled);
+        }
         for sealed in rounds.iter_mut().rev() {
             for entry in sealed.entries.iter().rev() {
                 let bytes = &sealed.bytes[entry.at as usize..];
@@ -288,9 +292,6 @@ impl Front {
             if let Some(roll) = sealed.roll.take() {
                 self.groups.unroll(roll.rolled);
             }
-        }
-        if let Some(roll) = self.open.roll.take() {
-            self.groups.unroll(roll.rolled);
         }
         self.plan = plan;
     }

@@ -42,4 +42,4 @@ mod writer;
 pub use log::FileLog;
 pub use options::OpenOptions;
 pub use progress::FileStore;
-pub use report::{Quarantined, RecoveryReport};
+pub use report::{ProgressAhead, Quarantined, RecoveryReport};

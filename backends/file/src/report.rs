@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use procession_core::Offset;
+
 /// What opening a log had to do, for people and for tests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -19,8 +21,24 @@ pub struct RecoveryReport {
     pub cut_may_have_been_acknowledged: bool,
     /// Damaged bytes below the proven position, set aside with `skip_corruption(true)`.
     pub quarantined: Vec<Quarantined>,
+    /// Partitions in which progress names offsets that the log does not hold. Progress is only made
+    /// of what was synced, so records that were finished are gone: a segment was deleted or cut, or
+    /// progress was committed by hand.
+    pub progress_ahead: Vec<ProgressAhead>,
     /// Index files that were missing or damaged, and rebuilt.
     pub indexes_rebuilt: u64,
+}
+
+/// Progress that names more than the log holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ProgressAhead {
+    /// In which partition.
+    pub partition: u32,
+    /// Where the log ends.
+    pub end: Offset,
+    /// Up to where progress goes; the next record gets this offset.
+    pub named: Offset,
 }
 
 /// Damaged bytes that were set aside.

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 
 use procession_core::{
-    Durability, Error, ErrorKind, LogInfo, LogUuid, Router, RoutingEpoch, SipRouter,
+    Durability, Error, ErrorKind, LogInfo, LogUuid, Offset, Router, RoutingEpoch, SipRouter,
 };
 
 use crate::disk::{DiskFile, Kind, parent, read_whole, write_all};
@@ -20,7 +20,7 @@ use crate::keeper::{Chore, Keeping};
 use crate::progress::{Desk, Filing, NAMES};
 use crate::reader::Reading;
 use crate::recover::Recovery;
-use crate::report::RecoveryReport;
+use crate::report::{ProgressAhead, RecoveryReport};
 use crate::segments::{Folder, LOCK, META, Segments};
 use crate::shared::{Shared, Tail};
 use crate::worker::Bell;
@@ -66,8 +66,16 @@ impl OpenOptions {
         let desk = Desk::open(&folder, meta.log, begun, skip, Arc::clone(&filing))?;
         // An offset that any progress names was delivered, and is never given again.
         let mut next = recovered.next;
-        for (next, floor) in next.iter_mut().zip(desk.floors(meta.log, partitions)?) {
-            *next = (*next).max(floor);
+        for (partition, floor) in desk.floors(meta.log, partitions)?.into_iter().enumerate() {
+            let end = next[partition];
+            if floor > end {
+                report.progress_ahead.push(ProgressAhead {
+                    partition: partition as u32,
+                    end: Offset::new(end),
+                    named: Offset::new(floor),
+                });
+                next[partition] = floor;
+            }
         }
         let segments = Segments::default();
         let Some(active) = recovered.segments.last().map(Arc::clone) else {

@@ -140,6 +140,9 @@ fn an_offset_that_progress_names_is_never_given_again() {
     drop(store);
     crash(log, &disk, 1);
     let log = open(&disk);
+    let ahead = &log.recovery().progress_ahead[..];
+    let named = |a: &crate::ProgressAhead| (a.partition, a.end.get(), a.named.get());
+    assert_eq!(ahead.iter().map(named).collect::<Vec<_>>(), [(1, 0, 41)], "it is reported");
     assert_eq!(block_on(log.ends(Position::End)).unwrap()[1], Offset::new(41));
     assert!(read_from(&log, 1, 41).unwrap().is_empty());
     assert_eq!(stored(&log, 1, "a", "b").offset, Offset::new(41));
