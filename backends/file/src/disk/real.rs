@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::os::windows::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use procession_core::Timestamp;
@@ -22,7 +23,7 @@ impl Disk for RealDisk {
     fn open(&self, path: &Path, create: bool) -> io::Result<Arc<dyn DiskFile>> {
         let file =
             OpenOptions::new().read(true).write(true).create(create).truncate(false).open(path)?;
-        Ok(Arc::new(RealFile(file)))
+        Ok(Arc::new(RealFile::new(file)))
     }
 
     fn kind(&self, path: &Path) -> io::Result<Kind> {
@@ -59,7 +60,24 @@ impl Disk for RealDisk {
 }
 
 #[derive(Debug)]
-struct RealFile(File);
+struct RealFile(File, AtomicBool);
+
+impl RealFile {
+    const fn new(file: File) -> Self {
+        Self(file, AtomicBool::new(false))
+    }
+}
+
+impl Drop for RealFile {
+    fn drop(&mut self) {
+        // Closing is not enough: a child process that is just being started shares the open file,
+        // and with it the lock, until it becomes another program.
+        if *self.1.get_mut() {
+            // The file is closed next, which is the best that is left if this fails.
+            let _ = self.0.unlock();
+        }
+    }
+}
 
 impl DiskFile for RealFile {
     fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
@@ -90,7 +108,10 @@ impl DiskFile for RealFile {
 
     fn try_lock(&self) -> io::Result<bool> {
         match self.0.try_lock() {
-            Ok(()) => Ok(true),
+            Ok(()) => {
+                self.1.store(true, Ordering::SeqCst);
+                Ok(true)
+            }
             Err(TryLockError::WouldBlock) => Ok(false),
             Err(TryLockError::Error(e)) => Err(e),
         }
@@ -114,5 +135,29 @@ impl Clock for RealClock {
 
     fn wall(&self) -> Timestamp {
         SystemTime::now().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_ends_with_its_file_even_if_a_child_process_inherited_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || {
+            let path = folder.path().join("lock");
+            let options =
+                File::options().read(true).write(true).create(true).truncate(false).open(path);
+            RealFile::new(options.unwrap())
+        };
+        let first = open();
+        assert!(first.try_lock().unwrap());
+        assert!(!open().try_lock().unwrap());
+        // What a fork does: the same open file under another descriptor.
+        let inherited = first.0.try_clone().unwrap();
+        drop(first);
+        assert!(open().try_lock().unwrap(), "the lock outlived its file");
+        drop(inherited);
     }
 }
