@@ -4,8 +4,7 @@
 
 mod support;
 
-use procession_ordercheck::Options;
-use support::judge;
+use procession_ordercheck::{Checker, Malformed, Options, Report};
 
 const PLAIN: Options = Options {
     max_replay: None,
@@ -18,6 +17,14 @@ const PARTITION: Options = Options { partition_scope: true, ..PLAIN };
 
 /// Two records of one group, stored.
 const TWO: &str = "stored o=0 g=a seq=0\n stored o=1 g=a seq=1\n";
+
+fn judge(options: Options, history: &str) -> Result<Report, Malformed> {
+    let mut checker = Checker::new(options);
+    for line in support::lines(history) {
+        checker.line(&line)?;
+    }
+    Ok(checker.finish())
+}
 
 fn check(name: &str, options: Options, history: &str, expected: &str) {
     let report = judge(options, history).unwrap_or_else(|error| panic!("{name}: {error}"));

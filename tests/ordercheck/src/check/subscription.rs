@@ -58,6 +58,8 @@ pub(super) struct SubPart {
     /// Ended ok, with no redrive of it and no reset at or below it since.
     pub(super) ended_ok: Ranges,
     pub(super) begun: Ranges,
+    /// Parked with the whole group behind it.
+    pub(super) parked: BTreeMap<i64, (Key, Pos)>,
     pub(super) redriven_once: BTreeSet<i64>,
     /// The lines that first skipped, buried or parked a record.
     pub(super) parted: BTreeMap<i64, u64>,
@@ -150,12 +152,28 @@ impl Sub {
         }
     }
 
-    /// The record has been terminal once.
-    pub(super) fn settle(&mut self, key: Key, pos: Pos) {
-        let part = self.part(pos.partition);
-        part.pending.remove(&pos.offset);
-        part.ahead.remove(&pos.offset);
-        self.group(key).undone.remove(&pos);
+    /// The offset has been terminal once, whatever group the event said it is of.
+    pub(super) fn settle(&mut self, partition: i64, offset: i64, log: &Log) {
+        let part = self.part(partition);
+        if !part.pending.remove(&offset) && !part.ahead.remove(&offset) {
+            return;
+        }
+        let Some(record) = log.record(partition, offset) else { return };
+        let pos = Pos { rank: record.rank, partition, offset };
+        self.group(log.key(partition, record.group)).undone.remove(&pos);
+    }
+
+    /// The record waits for nothing any more: neither its redrive nor its park holds others.
+    pub(super) fn release(&mut self, partition: i64, offset: i64) {
+        let part = self.part(partition);
+        let redriven = part.standing.redriven.remove(&offset);
+        let parked = part.parked.remove(&offset);
+        if let Some((key, pos)) = redriven {
+            self.group(key).redriven.remove(&pos);
+        }
+        if let Some((key, pos)) = parked {
+            self.group(key).parked.remove(&pos);
+        }
     }
 
     /// Everything below an offset is terminal now.
@@ -169,9 +187,7 @@ impl Sub {
             self.group(key).redriven.remove(&pos);
         }
         for offset in settled {
-            let Some(record) = log.record(partition, offset) else { continue };
-            let pos = Pos { rank: record.rank, partition, offset };
-            self.settle(log.key(partition, record.group), pos);
+            self.settle(partition, offset, log);
         }
     }
 

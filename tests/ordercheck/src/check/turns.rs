@@ -210,7 +210,7 @@ impl Checker {
         match verdict {
             Verdict::NotOk(_) => self.subs[sub].touch(key, pos, Touch::Ended(self.line)),
             Verdict::Ok => {
-                self.close(sub, key, pos);
+                self.close(sub, pos);
                 self.subs[sub].part(pos.partition).ended_ok.insert(pos.offset);
                 self.judge_cascade(sub, key, pos);
             }
@@ -234,34 +234,34 @@ impl Checker {
     pub(super) fn part(&mut self, place: &Place, parting: Parting) {
         let line = self.line;
         let (sub, _, key, pos) = self.locate(place);
-        self.close(sub, key, pos);
+        self.close(sub, pos);
         self.subs[sub].part(pos.partition).parted.entry(pos.offset).or_insert(line);
-        let group = self.subs[sub].group(key);
         match parting {
-            Parting::Dead => drop(group.dead.insert(pos, line)),
-            Parting::ParkGroup => drop(group.parked.insert(pos, line)),
+            Parting::Dead => drop(self.subs[sub].group(key).dead.insert(pos, line)),
+            Parting::ParkGroup => {
+                self.subs[sub].part(pos.partition).parked.insert(pos.offset, (key, pos));
+                self.subs[sub].group(key).parked.insert(pos, line);
+            }
             Parting::Skip | Parting::ParkRecord => {}
         }
     }
 
-    /// The record is terminal, one way or another.
-    fn close(&mut self, sub: usize, key: Key, pos: Pos) {
+    /// The record is terminal, one way or another. Whatever it was before, it is neither
+    /// redriven nor parked any more.
+    fn close(&mut self, sub: usize, pos: Pos) {
         let state = &mut self.subs[sub];
+        state.release(pos.partition, pos.offset);
         let part = state.part(pos.partition);
         part.closed_once.insert(pos.offset);
         part.standing.closed.insert(pos.offset);
-        part.standing.redriven.remove(&pos.offset);
-        let group = state.group(key);
-        group.redriven.remove(&pos);
-        // Whatever it became after it was parked, it is not parked any more.
-        group.parked.remove(&pos);
-        state.settle(key, pos);
+        state.settle(pos.partition, pos.offset, &self.log);
     }
 
     pub(super) fn redrive(&mut self, place: &Place) {
         let line = self.line;
         let (sub, _, key, pos) = self.locate(place);
         let state = &mut self.subs[sub];
+        state.release(pos.partition, pos.offset);
         let part = state.part(pos.partition);
         part.standing.closed.remove(pos.offset);
         part.standing.redriven.insert(pos.offset, (key, pos));
@@ -269,9 +269,8 @@ impl Checker {
         part.ended_ok.remove(pos.offset);
         let group = state.group(key);
         group.redriven.insert(pos, line);
-        group.parked.remove(&pos);
         group.dead.remove(&pos);
-        state.settle(key, pos);
+        state.settle(pos.partition, pos.offset, &self.log);
     }
 
     pub(super) fn crash(&mut self, member: &str) {

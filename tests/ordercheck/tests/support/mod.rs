@@ -1,7 +1,5 @@
 //! Histories in shorthand: `begin o=1 g=a m=m1 ep=1` is one event, tickets are the line numbers.
 
-use procession_ordercheck::{Checker, Malformed, Options, Report};
-
 /// One line of shorthand as a line of a history.
 pub(crate) fn json(ticket: usize, shorthand: &str) -> String {
     let mut words = shorthand.split_whitespace();
@@ -19,12 +17,4 @@ pub(crate) fn json(ticket: usize, shorthand: &str) -> String {
 pub(crate) fn lines(history: &str) -> Vec<String> {
     let events = history.lines().map(str::trim).filter(|line| !line.is_empty());
     events.enumerate().map(|(at, event)| json(at + 1, event)).collect()
-}
-
-pub(crate) fn judge(options: Options, history: &str) -> Result<Report, Malformed> {
-    let mut checker = Checker::new(options);
-    for line in lines(history) {
-        checker.line(&line)?;
-    }
-    Ok(checker.finish())
 }
