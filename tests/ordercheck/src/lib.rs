@@ -21,11 +21,12 @@
 
 mod check;
 mod event;
+pub mod explain;
 mod parse;
 mod ranges;
 mod report;
 
 pub use check::{Checker, Options};
 pub use event::{Applied, Committed, Event, Group, Owner, Parting, Place, Sent, Verdict};
-pub use parse::{Malformed, parse};
+pub use parse::{Malformed, hex, parse};
 pub use report::{Anomaly, Counts, Report};

@@ -1,12 +1,12 @@
-//! `ordercheck`: reads a history, prints a line per anomaly and the counts.
+//! `ordercheck`: reads a history, prints a line per anomaly and the counts, or tells the story of a group.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use procession_ordercheck::{Checker, Malformed, Options, Report};
+use procession_ordercheck::{Checker, Malformed, Options, Report, explain, hex, parse};
 
 /// Judges the order of a recorded run.
 #[derive(Debug, Parser)]
@@ -20,6 +20,17 @@ struct Cli {
 enum Command {
     /// Name every anomaly of a history. Exit 0: none; 1: some; 2: no verdict.
     Check(Check),
+    /// Tell the story of one group, a line an event. Exit 2 where the history is malformed.
+    Explain(Explain),
+}
+
+#[derive(Debug, clap::Args)]
+struct Explain {
+    /// The history, one JSON object a line; `-` is standard input.
+    file: PathBuf,
+    /// The group: its text, or `hex:` and its bytes.
+    #[arg(long)]
+    group: String,
 }
 
 #[derive(Debug, clap::Args)]
@@ -62,11 +73,20 @@ impl Check {
 }
 
 fn main() -> ExitCode {
-    let Command::Check(args) = Cli::parse().command;
-    match check(&args).and_then(|report| print(&report)) {
+    let (file, result) = match Cli::parse().command {
+        Command::Check(args) => {
+            let sound = check(&args).and_then(|report| print(&report));
+            (args.file, sound)
+        }
+        Command::Explain(args) => {
+            let told = tell(&args).map(|()| true);
+            (args.file, told)
+        }
+    };
+    match result {
         Ok(sound) => ExitCode::from(u8::from(!sound)),
         Err(why) => {
-            eprintln!("{}: {why}", args.file.display());
+            eprintln!("{}: {why}", file.display());
             ExitCode::from(2)
         }
     }
@@ -80,14 +100,44 @@ fn print(report: &Report) -> Result<bool, String> {
 
 fn check(args: &Check) -> Result<Report, String> {
     let mut checker = Checker::new(args.options());
-    let mut input = open(&args.file).map_err(|error| error.to_string())?;
+    each_line(&args.file, |_, text| checker.line(text).map_err(|error| error.to_string()))?;
+    Ok(checker.finish())
+}
+
+fn tell(args: &Explain) -> Result<(), String> {
+    let group = group(&args.group)?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut partitions = Vec::new();
+    each_line(&args.file, |line, text| {
+        if text.trim().is_empty() {
+            return Ok(());
+        }
+        let (_, event) = parse(line, text).map_err(|error| error.to_string())?;
+        if !explain::concerns(&event, &group, &partitions) {
+            return Ok(());
+        }
+        // Only an event that names the group is reached before its partition is known.
+        partitions.extend(explain::partition(&event).filter(|found| !partitions.contains(found)));
+        writeln!(out, "{line:>8}  {}", explain::explain(&event)).map_err(|error| error.to_string())
+    })?;
+    out.flush().map_err(|error| error.to_string())
+}
+
+fn group(name: &str) -> Result<Vec<u8>, String> {
+    let Some(digits) = name.strip_prefix("hex:") else { return Ok(name.as_bytes().to_vec()) };
+    let bytes = hex(digits);
+    bytes.ok_or_else(|| format!("{digits:?} is not bytes in hex"))
+}
+
+/// Hands every line to a reader, with its number, without its newline.
+fn each_line(
+    file: &Path,
+    mut read: impl FnMut(u64, &str) -> Result<(), String>,
+) -> Result<(), String> {
+    let mut input = open(file).map_err(|error| error.to_string())?;
     let mut bytes = Vec::new();
     let mut line = 0;
-    loop {
-        bytes.clear();
-        if input.read_until(b'\n', &mut bytes).map_err(|error| error.to_string())? == 0 {
-            break;
-        }
+    while input.read_until(b'\n', &mut bytes).map_err(|error| error.to_string())? > 0 {
         line += 1;
         if bytes.last() == Some(&b'\n') {
             bytes.pop();
@@ -96,9 +146,10 @@ fn check(args: &Check) -> Result<Report, String> {
             let column = Some(error.valid_up_to() + 1);
             Malformed { line, column, why: "not utf-8".into() }.to_string()
         })?;
-        checker.line(text).map_err(|error| error.to_string())?;
+        read(line, text)?;
+        bytes.clear();
     }
-    Ok(checker.finish())
+    Ok(())
 }
 
 fn open(file: &Path) -> io::Result<Box<dyn BufRead>> {

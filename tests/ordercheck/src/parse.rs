@@ -283,7 +283,8 @@ fn unlisted(field: &'static str, value: &str) -> Fault {
     (field, format!("{field} is {value:?}, which is not one of its values"))
 }
 
-fn hex(digits: &str) -> Option<Vec<u8>> {
+/// The bytes of hex digits of either case, in pairs.
+pub fn hex(digits: &str) -> Option<Vec<u8>> {
     let nibbles: Option<Vec<u8>> =
         digits.chars().map(|digit| digit.to_digit(16).map(|nibble| nibble as u8)).collect();
     let nibbles = nibbles?;

@@ -62,3 +62,25 @@ fn help_names_the_options() {
         assert!(help.contains(option), "{help}");
     }
 }
+
+#[test]
+fn explain_tells_the_story_of_one_group() {
+    let history = br#"{"t":1,"e":"own","p":3,"m":"x","ep":1}
+{"t":2,"e":"stored","p":3,"o":7,"g":"a","seq":0}
+{"t":3,"e":"stored","p":3,"o":8,"g":"b","seq":0}
+{"t":4,"e":"begin","p":3,"o":7,"g":"a","m":"x","ep":1}
+{"t":5,"e":"own","p":3,"m":"y","ep":2}
+{"t":6,"e":"crash","m":"x"}
+"#;
+    let expected = "       2  stored at 3/7, seq 0
+       4  3/7 begins, attempt 1, by x, epoch 1
+       5  y owns partition 3 for main, epoch 2
+       6  x crashes
+";
+    for name in ["a", "hex:61"] {
+        let output = run(&["explain", "-", "--group", name], history);
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);
+        assert_eq!(output.status.code(), Some(0));
+    }
+    assert_eq!(run(&["explain", "-", "--group", "a"], b"{").status.code(), Some(2));
+}
