@@ -1,7 +1,8 @@
 //! What the workers, the control loop and the membership share: the executor behind one short lock.
 //!
 //! Nothing is done under the lock but to move the executor: no I/O, no user code, no wakers, no
-//! calls into the membership. What must follow is collected and done after it (`After`).
+//! calls into the membership but `Seat::live`, a look at an atomic. What must follow is collected
+//! and done after it (`After`).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -224,6 +225,12 @@ impl Engine {
         }
     }
 
+    /// Claims were cut off: has every worker look which of its turns to drop.
+    fn tell_cut(&self) {
+        self.cuts.fetch_add(1, Ordering::SeqCst);
+        self.ring_all();
+    }
+
     // ---- Workers ---------------------------------------------------------------------------
 
     /// A worker hands over ended turns and takes up to `room` new ones.
@@ -433,8 +440,7 @@ impl Engine {
                 after.ring = true;
             }
         });
-        self.cuts.fetch_add(1, Ordering::SeqCst);
-        self.ring_all();
+        self.tell_cut();
     }
 
     /// Every partition that is owned now.
@@ -449,8 +455,7 @@ impl Engine {
         self.with(|state, _| {
             state.claims.values_mut().for_each(|owned| owned.cut = true);
         });
-        self.cuts.fetch_add(1, Ordering::SeqCst);
-        self.ring_all();
+        self.tell_cut();
     }
 
     /// A body that was dropped is here again.
@@ -711,8 +716,7 @@ impl DrainHome for Engine {
             let open = state.executor.revoke(claim, Revoke::Drain);
             Drained { claim, progress: state.executor.progress(claim), open }
         });
-        self.cuts.fetch_add(1, Ordering::SeqCst);
-        self.ring_all();
+        self.tell_cut();
         drained
     }
 }
