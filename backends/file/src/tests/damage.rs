@@ -8,7 +8,7 @@ use procession_core::*;
 
 use super::support::*;
 use crate::disk::MemoryDisk;
-use crate::{FileLog, OpenOptions};
+use crate::{FileLog, FileStore, OpenOptions};
 
 fn small(disk: &MemoryDisk) -> OpenOptions {
     options(disk).segment_bytes(24 << 10).round_bytes_max(8 << 10)
@@ -101,10 +101,9 @@ fn a_tail_cut_at_any_byte_leaves_what_is_before_it() {
     }
 }
 
-#[test]
-fn a_tail_of_progress_cut_at_any_byte_leaves_the_commit_before_it() {
-    let disk = MemoryDisk::new();
-    let log = small(&disk).open_blocking().unwrap();
+/// A log whose subscription "archive" has committed 1, 2 and 3 in partition 0.
+fn committed_three_times(disk: &MemoryDisk) -> (FileLog, FileStore, Key) {
+    let log = small(disk).open_blocking().unwrap();
     let (store, key) = (log.store(), key(&log, "archive", 0));
     let (epoch, _) =
         block_on(store.claim(&key, Epoch::FIRST, Some(Offset::ZERO))).unwrap().unwrap();
@@ -112,6 +111,13 @@ fn a_tail_of_progress_cut_at_any_byte_leaves_the_commit_before_it() {
         let progress = Progress::at(Offset::new(next));
         block_on(store.commit(&[Commit { key: &key, epoch, progress: &progress }])).unwrap();
     }
+    (log, store, key)
+}
+
+#[test]
+fn a_tail_of_progress_cut_at_any_byte_leaves_the_commit_before_it() {
+    let disk = MemoryDisk::new();
+    let (_log, _store, key) = committed_three_times(&disk);
     let image = image(&disk);
     let name = ["progress.a", "progress.b"]
         .into_iter()
@@ -249,14 +255,7 @@ fn a_flipped_bit_in_a_sealed_segment_is_an_error_of_the_read() {
 #[test]
 fn a_flipped_bit_in_the_progress_store_is_noticed_where_it_was_proven() {
     let disk = MemoryDisk::new();
-    let log = small(&disk).open_blocking().unwrap();
-    let (store, key) = (log.store(), key(&log, "archive", 0));
-    let (epoch, _) =
-        block_on(store.claim(&key, Epoch::FIRST, Some(Offset::ZERO))).unwrap().unwrap();
-    for next in 1..4 {
-        let progress = Progress::at(Offset::new(next));
-        block_on(store.commit(&[Commit { key: &key, epoch, progress: &progress }])).unwrap();
-    }
+    let (log, store, key) = committed_three_times(&disk);
     drop(store);
     block_on(log.close()).unwrap();
     let image = image(&disk);
