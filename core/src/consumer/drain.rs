@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use crate::membership::Drained;
 use crate::runtime::Timer;
-use crate::types::Claim;
+use crate::types::PartitionId;
 
 /// A planned handoff in progress: resolves when the last open turn of each partition has ended,
 /// or at the deadline.
@@ -29,11 +29,11 @@ pub struct Drain {
 
 /// What a drain asks of the engine that runs the turns.
 pub(crate) trait DrainHome: Send + Sync {
-    /// The deadline has come: cut the claim's turns off, say what is finished.
-    fn expire(&self, claim: Claim) -> Drained;
+    /// The deadline has come: cut the partition's turns off, say what is finished.
+    fn expire(&self, partition: PartitionId) -> Drained;
 }
 
-/// Shared between a [`Drain`] and the engine, which reports the claims as they end.
+/// Shared between a [`Drain`] and the engine, which reports the partitions as they are drained.
 #[derive(Default)]
 pub(crate) struct DrainState {
     inner: Mutex<Inner>,
@@ -42,22 +42,22 @@ pub(crate) struct DrainState {
 
 #[derive(Default)]
 struct Inner {
-    pending: Vec<Claim>,
+    pending: Vec<PartitionId>,
     drained: Vec<Drained>,
     waker: Option<Waker>,
 }
 
 impl DrainState {
-    pub(crate) fn new(pending: Vec<Claim>) -> Arc<Self> {
+    pub(crate) fn new(pending: Vec<PartitionId>) -> Arc<Self> {
         let inner = Inner { pending, ..Inner::default() };
         Arc::new(Self { inner: Mutex::new(inner), ended: Condvar::new() })
     }
 
-    /// The engine reports: the last turn of the claim has ended.
+    /// The engine reports: the last turn of the partition has ended.
     pub(crate) fn report(&self, drained: Drained) {
         let mut inner = self.lock();
         let before = inner.pending.len();
-        inner.pending.retain(|claim| *claim != drained.claim);
+        inner.pending.retain(|partition| *partition != drained.partition);
         if inner.pending.len() == before {
             return;
         }
@@ -115,7 +115,7 @@ impl Drain {
 
     fn finish(&self) -> Vec<Drained> {
         let late = std::mem::take(&mut self.state.lock().pending);
-        let expired: Vec<Drained> = late.into_iter().map(|claim| self.home.expire(claim)).collect();
+        let expired: Vec<Drained> = late.into_iter().map(|partition| self.home.expire(partition)).collect();
         let mut drained = std::mem::take(&mut self.state.lock().drained);
         drained.extend(expired);
         drained

@@ -54,22 +54,42 @@ pub struct Failure {
     class: Class,
     error: BoxError,
     after: Option<Duration>,
+    done: u32,
 }
 
 impl Failure {
     /// May pass: try again.
     pub fn transient(error: impl Into<BoxError>) -> Self {
-        Self { class: Class::Transient, error: error.into(), after: None }
+        Self::new(Class::Transient, error.into())
     }
 
     /// Will fail again whatever happens.
     pub fn permanent(error: impl Into<BoxError>) -> Self {
-        Self { class: Class::Permanent, error: error.into(), after: None }
+        Self::new(Class::Permanent, error.into())
     }
 
     /// The record cannot be read.
     pub fn corrupt(error: impl Into<BoxError>) -> Self {
-        Self { class: Class::Corrupt, error: error.into(), after: None }
+        Self::new(Class::Corrupt, error.into())
+    }
+
+    fn new(class: Class, error: BoxError) -> Self {
+        Self { class, error, after: None, done: 0 }
+    }
+
+    /// The first `records` of the turn are done; it is the next one that failed. For turns of
+    /// [several records](super::ConsumerBuilder::batch): what is done never runs again, the rest
+    /// stays at the head of its group, in order. Without this, none is done.
+    #[must_use]
+    pub const fn after_first(mut self, records: u32) -> Self {
+        self.done = records;
+        self
+    }
+
+    /// How many leading records of the turn are done.
+    #[must_use]
+    pub const fn records_done(&self) -> u32 {
+        self.done
     }
 
     /// Try again after this delay, in place of the back-off. Counts as an attempt like any other;
@@ -116,13 +136,13 @@ impl Failure {
                 let mut cause = error.source();
                 while let Some(inner) = cause {
                     if let Some(found) = inner.downcast_ref::<Self>() {
-                        let (class, after) = (found.class, found.after);
-                        return Self { class, error, after };
+                        let (class, after, done) = (found.class, found.after, found.done);
+                        return Self { class, error, after, done };
                     }
                     cause = inner.source();
                 }
                 let class = classify.map_or(Class::Transient, |classify| classify(&*error));
-                Self { class, error, after: None }
+                Self::new(class, error)
             }
         }
     }

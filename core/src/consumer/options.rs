@@ -1,12 +1,15 @@
 //! What a consumer can be told, with the defaults.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::engine::Hooks;
 use super::failure::Classify;
 use super::{Policy, Retry};
 use crate::runtime::Runtime;
+use crate::executor::Order;
 use crate::store::Fence;
 use crate::types::{Budget, Timestamp};
 use crate::{AbsentKey, Error, ErrorKind};
@@ -26,6 +29,22 @@ pub enum Start {
     At(Timestamp),
 }
 
+/// What to do when a subscription's position lies below what its log still has: retention was told
+/// not to wait for it, or it was away for too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum OutOfRange {
+    /// The run ends with [`Trimmed`](ErrorKind::Trimmed): somebody should know that records were
+    /// not handled.
+    #[default]
+    Fail,
+    /// Go on at the lowest offset that can be read, with a
+    /// [`Warning::Skipped`](super::Warning::Skipped).
+    Earliest,
+    /// Go on above everything that can be read now, with the same warning.
+    Latest,
+}
+
 pub(crate) struct Options {
     pub(crate) start: Start,
     pub(crate) concurrency: usize,
@@ -39,6 +58,12 @@ pub(crate) struct Options {
     pub(crate) classify: Option<Arc<Classify>>,
     pub(crate) absent_key: AbsentKey,
     pub(crate) fences: Vec<Arc<dyn Fence>>,
+    pub(crate) hooks: Hooks,
+    pub(crate) out_of_range: OutOfRange,
+    pub(crate) order: Order,
+    pub(crate) batch: (u32, Duration),
+    pub(crate) group_interval: Duration,
+    pub(crate) turns_per_second: Option<NonZeroU32>,
     pub(crate) until_end: bool,
     pub(crate) seed: Option<u64>,
 }
@@ -58,6 +83,12 @@ impl Default for Options {
             classify: None,
             absent_key: AbsentKey::Reject,
             fences: Vec::new(),
+            hooks: Hooks::default(),
+            out_of_range: OutOfRange::Fail,
+            order: Order::PerGroup,
+            batch: (1, Duration::ZERO),
+            group_interval: Duration::ZERO,
+            turns_per_second: None,
             until_end: false,
             seed: None,
         }

@@ -8,13 +8,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use super::engine::{EndKind, Ended, Engine};
-use super::failure::{BoxError, Failure};
-use super::places::{Panic, Places};
-use crate::executor::{Rest, Turn, TurnId, Verdict};
-use crate::runtime::later;
-use crate::types::{Claim, GroupKey, Offset};
-use crate::{Error, ErrorKind};
+use super::engine::{Ended, Engine};
+use super::failure::BoxError;
+use super::judge::Running;
+use super::places::Places;
+use crate::ErrorKind;
+use crate::executor::Turn;
 
 /// Polls in one go before the worker lets other tasks of its thread run.
 const POLLS_MAX: usize = 512;
@@ -39,16 +38,6 @@ pub(crate) struct Worker<H, F> {
     take: usize,
 }
 
-/// What runs in a place.
-struct Running {
-    id: TurnId,
-    claim: Claim,
-    attempt: u32,
-    records: u32,
-    group: Option<GroupKey>,
-    offset: Offset,
-}
-
 impl<H, F, E> Worker<H, F>
 where
     H: Fn(Turn) -> F,
@@ -60,7 +49,7 @@ where
             Some(seed) => fastrand::Rng::with_seed(seed.wrapping_add(index as u64)),
             None => fastrand::Rng::new(),
         };
-        engine.worker_begins();
+        engine.holder_begins();
         Self {
             engine,
             index,
@@ -76,7 +65,7 @@ where
 
     /// Runs what can run. Ready when the engine is closed; everything was dropped by then.
     pub(crate) fn poll_run(&mut self, cx: &Context<'_>) -> Poll<()> {
-        self.engine.workers[self.index].waker.register(cx.waker());
+        self.engine.bells()[self.index].waker.register(cx.waker());
         self.places.register(cx.waker());
         let mut polls = 0;
         let mut begun = self.engine.runtime.now();
@@ -124,7 +113,7 @@ where
     fn poll_woken(&mut self) -> bool {
         let Some(polled) = self.places.poll_woken() else { return false };
         if let Some((running, output)) = polled {
-            self.ended.push(judge(&self.engine, running, output, &mut self.random));
+            self.ended.push(running.judge(&self.engine, output, &mut self.random));
         }
         true
     }
@@ -140,27 +129,18 @@ where
         let count = self.started.len();
         for turn in self.started.drain(..) {
             if self.engine.is_stopping() {
-                // Asked to end since it was taken: not begun, so not an attempt.
-                let verdict = Verdict::again(self.engine.runtime.now(), false);
-                let kind = EndKind::Cancelled;
-                self.ended.push(Ended { id: turn.id(), verdict, failure: None, kind });
+                // Asked to end since it was taken: not begun.
+                self.ended.push(Running::cancelled(turn.id(), &self.engine));
                 continue;
             }
-            let running = Running {
-                id: turn.id(),
-                claim: turn.claim(),
-                attempt: turn.attempt(),
-                records: turn.records().len() as u32,
-                group: turn.group().cloned(),
-                offset: turn.record().offset,
-            };
+            let running = Running::of(&turn);
             let made = catch_unwind(AssertUnwindSafe(|| (self.handler)(turn)));
             let ended = match made {
                 Ok(future) => self.places.start(future, running),
                 Err(panic) => Some((running, Err(panic))),
             };
             if let Some((running, output)) = ended {
-                self.ended.push(judge(&self.engine, running, output, &mut self.random));
+                self.ended.push(running.judge(&self.engine, output, &mut self.random));
             }
         }
         count
@@ -182,10 +162,7 @@ where
 impl<H, F> Worker<H, F> {
     fn evict(&mut self, which: impl FnMut(&Running) -> bool) {
         let Self { engine, places, ended, .. } = self;
-        let verdict = Verdict::again(engine.runtime.now(), false);
-        places.evict(which, |Running { id, .. }| {
-            ended.push(Ended { id, verdict, failure: None, kind: EndKind::Cancelled });
-        });
+        places.evict(which, |running| ended.push(Running::cancelled(running.id, engine)));
     }
 
     fn exchange_ended(&mut self) {
@@ -200,61 +177,11 @@ impl<H, F> Drop for Worker<H, F> {
         // The engine lets go of its seat with the last worker, so nothing may run behind this.
         self.evict(|_| true);
         self.exchange_ended();
-        self.engine.worker_ends();
-    }
-}
-
-/// What a turn's end means.
-fn judge<E: Into<BoxError>>(
-    engine: &Engine,
-    running: Running,
-    output: Result<Result<(), E>, Panic>,
-    random: &mut fastrand::Rng,
-) -> Ended {
-    let (failure, kind) = match output {
-        Ok(Ok(())) => {
-            let verdict = Verdict::done(running.records);
-            return Ended { id: running.id, verdict, failure: None, kind: EndKind::Done };
+        if !self.engine.is_closed() {
+            let hint = "a worker task was dropped before the run was over: is its runtime shut down?";
+            self.engine.fail(self.engine.error(ErrorKind::Unavailable).with_hint(hint));
         }
-        Ok(Err(error)) => {
-            // User code as well: the conversion, and what says of which class it is.
-            let of = || Failure::of(error.into(), engine.options.classify.as_deref());
-            match catch_unwind(AssertUnwindSafe(of)) {
-                Ok(failure) => (failure, EndKind::Failed),
-                Err(panic) => (Failure::panic(&*panic), EndKind::Panicked),
-            }
-        }
-        Err(panic) => (Failure::panic(&*panic), EndKind::Panicked),
-    };
-    let retry = (failure.class() == super::Class::Transient)
-        .then(|| engine.options.retry.delay(running.attempt, random))
-        .flatten()
-        .map(|back_off| later(engine.runtime.now(), failure.delay().unwrap_or(back_off)));
-    match retry {
-        Some(at) => {
-            Ended { id: running.id, verdict: Verdict::again(at, true), failure: None, kind }
-        }
-        None => {
-            let super::Policy::Stop = engine.options.policy;
-            let verdict = Verdict { terminal: 0, rest: Rest::Hold };
-            let failure = Some(exhausted(engine, &running, failure));
-            Ended { id: running.id, verdict, failure, kind }
-        }
-    }
-}
-
-fn exhausted(engine: &Engine, running: &Running, failure: Failure) -> Error {
-    let operation = format!("run subscription \"{}\"", engine.subscription);
-    let times = if running.attempt == 1 { "attempt" } else { "attempts" };
-    let hint = format!("{failure} after {} {times}", running.attempt);
-    let error = Error::new(ErrorKind::Exhausted, operation)
-        .in_partition(running.claim.partition)
-        .at_offset(running.offset)
-        .with_hint(hint)
-        .caused_by(failure.into_inner());
-    match &running.group {
-        Some(group) => error.in_group(group.clone()),
-        None => error,
+        self.engine.holder_ends();
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 
@@ -13,6 +13,9 @@ use crate::types::{Budget, Claim, Offset, PartitionId, Progress};
 mod local;
 
 pub use local::LocalMembership;
+
+use crate::consumer::OutOfRange;
+use crate::runtime::BoxFuture;
 
 /// Decides which member of a subscription owns which partition, and brings the records.
 ///
@@ -51,11 +54,21 @@ impl<M: Membership + ?Sized> Membership for Arc<M> {
 
 /// Who reads what.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct Subscription {
     /// The name: an independent position over the logs, shared by its members.
     pub name: Arc<str>,
     /// The logs, in the order of their [`LogId`](crate::LogId)s.
     pub logs: Vec<Arc<dyn Log>>,
+    /// What to do when a position lies below what the log still has.
+    pub out_of_range: OutOfRange,
+}
+
+impl Subscription {
+    /// Of these logs; a position that is out of range is an error.
+    pub fn new(name: impl Into<Arc<str>>, logs: Vec<Arc<dyn Log>>) -> Self {
+        Self { name: name.into(), logs, out_of_range: OutOfRange::default() }
+    }
 }
 
 impl fmt::Debug for Subscription {
@@ -93,13 +106,28 @@ pub trait Seat: Send + Sync {
 
 /// The consumer's side: takes only the executor's short lock, so any thread may call it, a C
 /// library's callback too.
+///
+/// A planned handoff, by whoever takes over:
+/// ```text
+///  revoking ──> Drain ──> settle ──> Event::Lost ──> (claimed by the next owner)
+///     │ starts nothing    │ commits     │ lets go at the call
+///     └ turns end ────────┘             └ a return to the same member comes after it
+/// ```
 pub trait Inlet: Send + Sync {
-    /// Something has happened.
+    /// Something has happened. What is [`Lost`](Event::Lost) is let go before this returns.
     fn event(&self, event: Event);
 
     /// These partitions will be taken away: starts nothing more of them at once, and resolves when
-    /// their turns have ended, or at the deadline.
-    fn revoking(&self, partitions: &[PartitionId], deadline: Instant) -> crate::consumer::Drain;
+    /// their turns have ended. After `within`, or the consumer's own
+    /// [`drain_within`](crate::ConsumerBuilder::drain_within) if that is shorter, their futures are
+    /// dropped at their await points; what is open then cannot be dropped. May be called again, to
+    /// wait for that.
+    fn revoking(&self, partitions: &[PartitionId], within: Duration) -> crate::consumer::Drain;
+
+    /// Makes what is finished durable, through the consumer's own store: whoever polls this does
+    /// the work, so that it is done also while nobody polls the consumer. Claims of these
+    /// partitions that are under way are finished first.
+    fn settle(&self, partitions: &[PartitionId]) -> BoxFuture<'static, Result<(), Error>>;
 
     /// Whether the run is over: no turn starts any more. One that is blocked inside a poll may
     /// still run; the consumer drops its seat when the last one has ended.
@@ -114,8 +142,19 @@ pub enum Event {
     Assigned(Vec<PartitionId>),
     /// Records of a started claim, ascending.
     Records(Claim, Chunk),
-    /// These partitions are somebody else's already: fence, commit nothing.
+    /// These partitions are ours no longer. After a drain nothing is left of them; otherwise they
+    /// are fenced: nothing of them is committed any more.
     Lost(Vec<PartitionId>),
+    /// Retention has removed records below `to` that the claim had not read; see
+    /// [`OutOfRange`].
+    Skipped {
+        /// Whose.
+        claim: Claim,
+        /// The first that is gone.
+        from: Offset,
+        /// Where reading goes on.
+        to: Offset,
+    },
     /// The membership is over.
     Failed(Error),
 }
@@ -123,10 +162,13 @@ pub enum Event {
 /// A partition that was drained, or whose deadline has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drained {
-    /// The claim that ends.
-    pub claim: Claim,
-    /// What is finished.
+    /// Which partition.
+    pub partition: PartitionId,
+    /// The claim that ends; `None` if there was none.
+    pub claim: Option<Claim>,
+    /// What is finished and not yet durable.
     pub progress: Option<Progress>,
-    /// Turns still open: they are zombies from now on.
+    /// Turns still open: blocked inside a poll, or deliveries that the user holds. They are zombies
+    /// once somebody else has claimed the partition.
     pub open: usize,
 }
