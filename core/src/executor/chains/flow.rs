@@ -150,32 +150,6 @@ impl Chains {
         self.settle(chain, now);
     }
 
-    /// The chain has a head that nothing is done with: lets it run, unless the group is blocked.
-    #[inline]
-    pub(super) fn settle(&mut self, chain: u32, now: Nanos) -> bool {
-        let it = self.groups.get_mut(chain);
-        it.since = now;
-        if it.is_blocked() {
-            it.state = State::Waiting;
-            return false;
-        }
-        it.state = State::Ready;
-        let slot = it.slot;
-        self.ready.push(&mut self.groups, chain);
-        if let Some(live) = self.claims.live_mut(slot) {
-            live.ready += 1;
-        }
-        true
-    }
-
-    pub(super) fn end_back_offs(&mut self, now: Nanos) {
-        loop {
-            let groups = &self.groups;
-            let Some(alarm) = self.clock.ring(now, |alarm| groups.waits_for(alarm)) else { return };
-            self.settle(alarm.chain, now);
-        }
-    }
-
     /// Runs, diverts or loads the head of a chain that was just taken out of the ready queues.
     #[inline]
     pub(super) fn start(&mut self, chain: u32, now: Nanos) -> Next {
@@ -258,33 +232,6 @@ impl Chains {
         completed
     }
 
-    /// The head of the chain has run and is not terminal.
-    fn again(&mut self, chain: u32, rest: Rest, now: Nanos) -> bool {
-        let it = self.groups.get_mut(chain);
-        let (slot, loose) = (it.slot, it.is_loose());
-        let (at, counted) = match rest {
-            Rest::Again { at, counted } => (self.time.nanos(at), counted),
-            Rest::Hold => (now, true),
-            // Left over though the verdict says that nothing is: it runs again. Losing it is worse.
-            Rest::Nothing => (now, false),
-        };
-        if rest == Rest::Hold && loose {
-            self.claims.get_mut(slot).blocked_loose.push(chain);
-        }
-        if let Some(live) = self.claims.live_mut(slot).filter(|_| counted) {
-            let head = live.entries.first(it.tail);
-            live.entries.get_mut(head).count_attempt();
-        }
-        if at <= now {
-            return self.settle(chain, now);
-        }
-        it.since = now;
-        it.state = State::BackingOff;
-        it.set_until(at);
-        self.set_alarm(chain);
-        false
-    }
-
     /// A turn of a fenced claim has ended: its chain opens.
     pub(super) fn bury(&mut self, chain: u32, head: Offset, now: Nanos) -> Completed {
         let it = self.groups.get_mut(chain);
@@ -299,25 +246,5 @@ impl Chains {
             completed.runnable = self.settle(chain, now);
         }
         completed
-    }
-
-    /// The chain has no record and no open turn.
-    pub(super) fn retire(&mut self, chain: u32) {
-        let it = self.groups.get(chain);
-        if it.hold.is_some() && !it.is_loose() {
-            self.bare += 1;
-        } else {
-            self.groups.remove(chain);
-        }
-    }
-
-    /// Takes a ready chain out of the queues.
-    pub(super) fn unready(&mut self, chain: u32) {
-        let it = self.groups.get(chain);
-        let (slot, len) = (it.slot, it.len);
-        self.ready.remove(&mut self.groups, chain, len);
-        if let Some(live) = self.claims.live_mut(slot) {
-            live.ready -= 1;
-        }
     }
 }

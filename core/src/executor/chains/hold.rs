@@ -1,12 +1,11 @@
-//! Groups that are kept from running, and back-offs: what a chain may wait for.
+//! Groups that are kept from running.
 
 use crate::AbsentKey;
 use crate::executor::{Hold, Scope};
 use crate::types::PartitionId;
 
 use super::Chains;
-use super::chain::{Groups, State};
-use super::clock::Alarm;
+use super::chain::State;
 
 impl Chains {
     pub(super) fn hold_scope(&mut self, scope: &Scope, how: Option<Hold>) {
@@ -68,28 +67,5 @@ impl Chains {
         for chain in std::mem::take(&mut self.claims.get_mut(slot).blocked_loose) {
             self.set_hold(chain, None);
         }
-    }
-
-    pub(super) fn set_alarm(&mut self, chain: u32) {
-        let stamp = self.ready.stamp();
-        let it = self.groups.get_mut(chain);
-        it.stamp = stamp;
-        if !it.is_blocked() {
-            self.clock.set(Alarm { at: it.until(), chain, stamp });
-        }
-    }
-
-    pub(super) fn cancel_alarm(&mut self, chain: u32) {
-        self.groups.get_mut(chain).stamp = self.ready.stamp();
-        let groups = &self.groups;
-        self.clock.forget_one(|alarm| groups.waits_for(alarm));
-    }
-}
-
-impl Groups {
-    /// Whether the chain of this alarm still waits for it.
-    pub(super) fn waits_for(&self, alarm: &Alarm) -> bool {
-        let chain = self.get(alarm.chain);
-        chain.state == State::BackingOff && chain.stamp == alarm.stamp
     }
 }

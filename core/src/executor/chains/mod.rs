@@ -10,6 +10,7 @@ mod options;
 mod ready;
 mod revoke;
 mod turns;
+mod wait;
 
 pub use options::ChainsOptions;
 
