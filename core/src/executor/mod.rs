@@ -1,10 +1,12 @@
 //! The contract of an executor: the ordering semantics as a state machine.
 
 mod chains;
+mod order;
 mod turn;
 mod window;
 
 pub use chains::{Chains, ChainsOptions};
+pub use order::Order;
 pub use turn::{Scope, Turn, TurnId};
 pub use window::OffsetWindow;
 

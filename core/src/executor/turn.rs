@@ -8,7 +8,8 @@ use crate::types::{
 };
 
 /// What a chain is keyed by: a group inside a partition of a log. Identity is the key's bytes,
-/// never a hash.
+/// never a hash. Under another declared [`Order`](crate::Order) than per group, a scope names what
+/// is said there.
 ///
 /// A record with an absent key has no group; its scope is the partition's absent key
 /// ([`AbsentKey::Serial`](crate::AbsentKey)) or it has none at all ([`AbsentKey::Spread`](crate::AbsentKey)).
@@ -142,7 +143,8 @@ impl Turn {
         self.record().record.headers()
     }
 
-    /// All its records: consecutive ones of one group, each with its own offset.
+    /// All its records: consecutive ones of one scope, each with its own offset. Their keys are
+    /// equal, unless the declared [`Order`](crate::Order) is per partition.
     #[must_use]
     pub const fn records(&self) -> &[Stored] {
         self.records.as_slice()

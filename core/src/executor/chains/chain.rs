@@ -215,7 +215,7 @@ impl Groups {
         index
     }
 
-    /// A new chain for one record without a key.
+    /// A new chain for one record that is a scope of its own.
     pub(super) fn add_loose(&mut self, slot: u32, now: Nanos) -> u32 {
         let index = self.allot(slot, now);
         let chain = &mut self.chains[index as usize];

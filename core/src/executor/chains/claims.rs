@@ -26,7 +26,7 @@ pub(super) struct Claims {
 pub(super) struct Slot {
     pub(super) id: PartitionId,
     pub(super) live: Option<Live>,
-    /// Blocked chains of single records without a key: no scope names them one by one.
+    /// Blocked chains of records that are scopes of their own: nothing names them one by one.
     pub(super) blocked_loose: Vec<u32>,
     in_news: bool,
 }

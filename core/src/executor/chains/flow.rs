@@ -2,7 +2,6 @@
 
 use std::num::NonZeroU32;
 
-use crate::AbsentKey;
 use crate::executor::{Completed, Hold, Next, Rest, Turn, Verdict};
 use crate::log::Chunk;
 use crate::types::{Budget, Offset, OneOrMany, Stored};
@@ -11,6 +10,7 @@ use super::Chains;
 use super::chain::State;
 use super::clock::Nanos;
 use super::entries::NIL;
+use super::lane::Lane;
 use super::turns::Ended;
 
 /// How many records are looked up together.
@@ -48,11 +48,14 @@ impl Chains {
         let id = self.claims.get(slot).id;
         let mut seen = [Seen { hash: 0, chain: NIL }; AHEAD];
         for (seen, stored) in seen.iter_mut().zip(records) {
-            seen.hash = self.groups.hash(id, stored.record.key());
+            if let Lane::Named(name) = self.lanes.of(stored.record.key()) {
+                seen.hash = self.groups.hash(id, name);
+            }
         }
         for (seen, stored) in seen.iter_mut().zip(records) {
-            let found = self.groups.find(seen.hash, slot, stored.record.key());
-            seen.chain = found.unwrap_or(NIL);
+            if let Lane::Named(name) = self.lanes.of(stored.record.key()) {
+                seen.chain = self.groups.find(seen.hash, slot, name).unwrap_or(NIL);
+            }
         }
         seen
     }
@@ -108,16 +111,15 @@ impl Chains {
 
     #[inline]
     fn chain_of(&mut self, slot: u32, stored: &Stored, seen: Seen, now: Nanos) -> u32 {
-        let key = stored.record.key();
-        if key.is_none() && self.absent_key == AbsentKey::Spread {
+        let Lane::Named(name) = self.lanes.of(stored.record.key()) else {
             return match self.loose_zombies.get(&(slot, stored.offset)) {
                 Some(chain) => *chain,
                 None => self.groups.add_loose(slot, now),
             };
-        }
+        };
         // Nothing that takes records in removes a chain; it may have made this one meanwhile.
         let chain = match seen.chain {
-            NIL => self.groups.find(seen.hash, slot, key),
+            NIL => self.groups.find(seen.hash, slot, name),
             chain => Some(chain),
         };
         match chain {
@@ -126,7 +128,7 @@ impl Chains {
                 self.bare -= usize::from(it.len == 0 && !it.has_open_turn());
                 chain
             }
-            None => self.groups.add(seen.hash, slot, key, now),
+            None => self.groups.add(seen.hash, slot, name, now),
         }
     }
 

@@ -1,28 +1,28 @@
 //! Groups that are kept from running.
 
-use crate::AbsentKey;
 use crate::executor::{Hold, Scope};
 use crate::types::PartitionId;
 
 use super::Chains;
 use super::chain::State;
+use super::lane::Lane;
 
 impl Chains {
     pub(super) fn hold_scope(&mut self, scope: &Scope, how: Option<Hold>) {
-        if scope.key.is_none() && self.absent_key == AbsentKey::Spread {
+        let Lane::Named(name) = self.lanes.of(scope.key.as_ref()) else {
             // No scope names one of these records, so they cannot be held, only let go.
             if how.is_none() {
                 self.let_loose_go(scope.partition);
             }
             return;
-        }
+        };
         let slot = self.claims.slot(scope.partition);
-        let hash = self.groups.hash(scope.partition, scope.key.as_ref());
-        match (self.groups.find(hash, slot, scope.key.as_ref()), how) {
+        let hash = self.groups.hash(scope.partition, name);
+        match (self.groups.find(hash, slot, name), how) {
             (Some(chain), _) => self.set_hold(chain, how),
             (None, None) => {}
             (None, Some(_)) => {
-                let chain = self.groups.add(hash, slot, scope.key.as_ref(), self.time.now());
+                let chain = self.groups.add(hash, slot, name, self.time.now());
                 self.groups.get_mut(chain).hold = how;
                 self.bare += 1;
             }
@@ -61,7 +61,7 @@ impl Chains {
         }
     }
 
-    /// Lets all blocked records without a key of a partition go.
+    /// Lets all blocked records of a partition go that are scopes of their own.
     fn let_loose_go(&mut self, id: PartitionId) {
         let Some(slot) = self.claims.find(id) else { return };
         for chain in std::mem::take(&mut self.claims.get_mut(slot).blocked_loose) {

@@ -6,6 +6,7 @@ mod clock;
 mod entries;
 mod flow;
 mod hold;
+mod lane;
 mod options;
 mod ready;
 mod revoke;
@@ -21,17 +22,17 @@ use std::time::Instant;
 use self::chain::{Groups, State};
 use self::claims::{Claims, Live};
 use self::clock::{Clock, Timeline};
+use self::lane::{Lane, Lanes};
 use self::ready::Ready;
 use self::turns::Turns;
 use super::{
     Completed, Explain, GroupExecutor, GroupState, Hold, Load, Next, Revoke, Scope, TurnId, Verdict,
 };
-use crate::AbsentKey;
 use crate::log::Chunk;
 use crate::types::{Budget, Claim, Offset, Progress};
 
 /// The default [`GroupExecutor`]: a chain of waiting records for each live group, found by the
-/// bytes of its key.
+/// bytes of its key (or what else the declared [`Order`](super::Order) makes a scope).
 ///
 /// ```text
 ///  scope ─hash─> chain ──> record ─> record ─> record
@@ -55,14 +56,14 @@ use crate::types::{Budget, Claim, Offset, Progress};
 /// A chain is named by partition and key and not by the claim. A turn of a fenced claim that still
 /// runs keeps its chain shut until it ends, however often the partition comes and goes.
 pub struct Chains {
-    absent_key: AbsentKey,
+    lanes: Lanes,
     /// Records of a chain that keep their bodies.
     bodies_max: u32,
     bodies_strict: bool,
     groups: Groups,
     /// Chains that only remember a hold.
     bare: usize,
-    /// Records without a key that an old turn still runs: come again, they wait for it.
+    /// Records, each a scope of its own, that an old turn still runs: come again, they wait for it.
     loose_zombies: HashMap<(u32, Offset), u32>,
     claims: Claims,
     ready: Ready,
@@ -77,7 +78,7 @@ impl Chains {
     #[must_use]
     pub fn new(options: ChainsOptions) -> Self {
         Self {
-            absent_key: options.absent_key,
+            lanes: Lanes { order: options.order, absent_key: options.absent_key },
             bodies_strict: options.bodies_strict,
             bodies_max: if options.rereadable { options.bodies_max } else { u32::MAX },
             groups: Groups::new(options.seed),
@@ -170,8 +171,9 @@ impl GroupExecutor for Chains {
 
     fn explain(&self, scope: &Scope) -> Option<Explain> {
         let slot = self.claims.find(scope.partition)?;
-        let hash = self.groups.hash(scope.partition, scope.key.as_ref());
-        let chain = self.groups.get(self.groups.find(hash, slot, scope.key.as_ref())?);
+        let Lane::Named(name) = self.lanes.of(scope.key.as_ref()) else { return None };
+        let hash = self.groups.hash(scope.partition, name);
+        let chain = self.groups.get(self.groups.find(hash, slot, name)?);
         let since = self.time.instant(chain.since)?;
         if chain.len == 0 {
             // What is left of it is an old turn, or only the memory of a hold.

@@ -3,6 +3,7 @@
 use crate::AbsentKey;
 use crate::types::Budget;
 
+use crate::executor::Order;
 /// Options of [`Chains`](super::Chains); the defaults are good for most.
 ///
 /// ```
@@ -19,6 +20,7 @@ pub struct ChainsOptions {
     pub(super) bodies_strict: bool,
     pub(super) rereadable: bool,
     pub(super) ranges_max: usize,
+    pub(super) order: Order,
     pub(super) absent_key: AbsentKey,
     pub(super) seed: Option<(u64, u64)>,
 }
@@ -31,6 +33,7 @@ impl Default for ChainsOptions {
             bodies_strict: false,
             rereadable: false,
             ranges_max: 16_384,
+            order: Order::PerGroup,
             absent_key: AbsentKey::Reject,
             seed: None,
         }
@@ -88,7 +91,22 @@ impl ChainsOptions {
         self
     }
 
-    /// What becomes of records without a key. `Spread`: each is a scope of its own. `Serial`: all
+    /// Which records wait for each other; [`Order::PerGroup`] by default. A promise of the
+    /// subscription: the same for its whole life.
+    ///
+    /// ```
+    /// use procession_core::{Chains, ChainsOptions, Order};
+    /// // Whatever the keys: one record of a partition at a time.
+    /// let chains = Chains::new(ChainsOptions::new().order(Order::PerPartition));
+    /// # let _ = chains;
+    /// ```
+    #[must_use]
+    pub const fn order(mut self, order: Order) -> Self {
+        self.order = order;
+        self
+    }
+
+    /// What becomes of records without a key, under [`Order::PerGroup`]. `Spread`: each is a scope of its own. `Serial`: all
     /// of a partition are one scope. `Reject` is the consumer's matter, before it admits; here it
     /// is as `Serial`, the safe one. `Reject` by default.
     #[must_use]
