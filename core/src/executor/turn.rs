@@ -49,8 +49,9 @@ pub struct TurnId {
 
 /// One execution of the handler for the head record of a group, or its next few.
 ///
-/// The default executor gives one record a turn, so a handler that looks at
-/// [`record`](Self::record) alone misses nothing.
+/// The default executor gives one record a turn unless it was told
+/// [otherwise](crate::ChainsOptions::batch), so a handler that looks at [`record`](Self::record)
+/// alone misses nothing.
 #[derive(Clone, Debug)]
 pub struct Turn {
     id: TurnId,
@@ -95,7 +96,7 @@ impl Turn {
         self.claim.epoch
     }
 
-    /// The group; `None` for a record without a key.
+    /// The group of the head record; `None` for a record without a key.
     #[must_use]
     pub fn group(&self) -> Option<&GroupKey> {
         self.record().record.key()

@@ -7,7 +7,8 @@ use crate::log::Chunk;
 use crate::types::{Budget, Offset, OneOrMany, Stored};
 
 use super::Chains;
-use super::chain::State;
+use super::chain::{Chain, State};
+use super::claims::Live;
 use super::clock::Nanos;
 use super::entries::NIL;
 use super::lane::Lane;
@@ -65,7 +66,7 @@ impl Chains {
     fn take_one(&mut self, slot: u32, stored: &mut Stored, seen: Seen, now: Nanos) -> bool {
         let Some(live) = self.claims.live_mut(slot) else { return false };
         if stored.offset < live.window.fetch_position() {
-            self.fill(slot, stored, seen.chain, now);
+            self.fill(slot, stored, now);
             return false;
         }
         let bytes = stored.record.size_bytes() as u64;
@@ -103,8 +104,9 @@ impl Chains {
         match it.state {
             State::Ready => self.ready.grown(&mut self.groups, chain),
             State::Waiting if it.len == 1 => {
-                self.settle(chain, now);
+                self.begin(chain, now);
             }
+            State::Lingering => self.fuller(chain, now),
             _ => {}
         }
     }
@@ -133,23 +135,31 @@ impl Chains {
     }
 
     /// A body that was asked for; anything else below the fetch position is old.
-    fn fill(&mut self, slot: u32, stored: &mut Stored, chain: u32, now: Nanos) {
-        if chain == NIL {
-            return;
-        }
-        let it = self.groups.get(chain);
+    fn fill(&mut self, slot: u32, stored: &mut Stored, now: Nanos) {
         let Some(live) = self.claims.live_mut(slot) else { return };
-        if it.state != State::Loading {
-            return;
-        }
-        let head = live.entries.first(it.tail);
-        if live.window.offset(head) != stored.offset {
-            return;
-        }
+        let Some(chain) = live.loading.remove(&stored.offset) else { return };
+        let head = live.entries.first(self.groups.get(chain).tail);
         let bytes = stored.record.size_bytes() as u64;
         live.entries.get_mut(head).fill(stored);
         live.held.bytes += bytes;
-        self.settle(chain, now);
+        self.make_ready(chain, now);
+    }
+
+    /// A body that was asked for does not exist any more: its record is terminal.
+    pub(super) fn pass_over(&mut self, slot: u32, offset: Offset, now: Nanos) -> Completed {
+        let Some(live) = self.claims.live_mut(slot) else { return Completed::default() };
+        let Some(chain) = live.loading.remove(&offset) else { return Completed::default() };
+        self.finish(chain, 1);
+        let it = self.groups.get_mut(chain);
+        it.state = State::Waiting;
+        let runnable = if it.len == 0 {
+            self.retire(chain);
+            false
+        } else {
+            self.begin(chain, now)
+        };
+        self.claims.notice(slot);
+        Completed { runnable, progressed: true, drained: None }
     }
 
     /// Runs, diverts or loads the head of a chain that was just taken out of the ready queues.
@@ -178,23 +188,21 @@ impl Chains {
         let entry = live.entries.get(head);
         if !entry.has_body() {
             it.state = State::Loading;
+            live.loading.insert(offset, chain);
             self.claims.notice(slot);
             return Next::Load { claim, offset };
         }
         let attempt = NonZeroU32::MIN.saturating_add(entry.attempts());
+        let records = match self.turn_records_max {
+            1 => OneOrMany::One(entry.stored(offset)),
+            _ => live.records(it, self.turn_records_max),
+        };
         live.open += 1;
-        let id = self.turns.open(chain, 1);
+        let id = self.turns.open(chain, records.len() as u32);
         it.state = State::Running;
         it.link.0 = id.index;
-        if it.hold.is_some() {
-            return Next::Divert(Turn::new(
-                id,
-                claim,
-                attempt,
-                OneOrMany::One(entry.stored(offset)),
-            ));
-        }
-        Next::Run(Turn::new(id, claim, attempt, OneOrMany::One(entry.stored(offset))))
+        let turn = Turn::new(id, claim, attempt, records);
+        if it.hold.is_some() { Next::Divert(turn) } else { Next::Run(turn) }
     }
 
     /// A turn of a live claim has ended.
@@ -206,15 +214,9 @@ impl Chains {
         let Some(live) = self.claims.live_mut(slot) else { unreachable!("a zombie has no claim") };
         live.open -= 1;
         let terminal = verdict.terminal.min(turn.records);
-        for _ in 0..terminal {
-            let (head, tail) = live.entries.pop(it.tail);
-            it.tail = tail;
-            it.len -= 1;
-            live.window.finish(head);
-            let gone = Budget::new(1, live.entries.clear(head));
-            live.held = live.held.minus(gone);
-            self.held = self.held.minus(gone);
-        }
+        self.finish(chain, terminal);
+        let it = self.groups.get_mut(chain);
+        let Some(live) = self.claims.live_mut(slot) else { unreachable!("a zombie has no claim") };
         let mut completed = Completed { progressed: terminal > 0, ..Completed::default() };
         it.state = State::Waiting;
         if terminal < turn.records && verdict.rest == Rest::Hold {
@@ -226,12 +228,28 @@ impl Chains {
         } else if it.len == 0 {
             self.retire(chain);
         } else if terminal == turn.records {
-            completed.runnable = self.settle(chain, now);
+            completed.runnable = self.begin(chain, now);
         } else {
             completed.runnable = self.again(chain, verdict.rest, now);
         }
         self.claims.notice(slot);
         completed
+    }
+
+    /// The first records of a chain are terminal.
+    #[inline]
+    fn finish(&mut self, chain: u32, records: u32) {
+        let it = self.groups.get_mut(chain);
+        let Some(live) = self.claims.live_mut(it.slot) else { unreachable!("no claim, no record") };
+        for _ in 0..records {
+            let (head, tail) = live.entries.pop(it.tail);
+            it.tail = tail;
+            it.len -= 1;
+            live.window.finish(head);
+            let gone = Budget::new(1, live.entries.clear(head));
+            live.held = live.held.minus(gone);
+            self.held = self.held.minus(gone);
+        }
     }
 
     /// A turn of a fenced claim has ended: its chain opens.
@@ -245,8 +263,32 @@ impl Chains {
         if it.len == 0 {
             self.retire(chain);
         } else {
-            completed.runnable = self.settle(chain, now);
+            completed.runnable = self.begin(chain, now);
         }
         completed
+    }
+}
+
+impl Live {
+    /// The head of a chain, which has its body, and those behind it that have theirs; of a group
+    /// that is moved away the head alone.
+    fn records(&self, chain: &Chain, records_max: u32) -> OneOrMany<Stored> {
+        let max = if chain.hold.is_some() { 1 } else { records_max.min(chain.len) };
+        let mut place = self.entries.first(chain.tail);
+        let head = self.entries.get(place).stored(self.window.offset(place));
+        if max == 1 {
+            return OneOrMany::One(head);
+        }
+        let mut many = Vec::with_capacity(max as usize);
+        many.push(head);
+        while many.len() < max as usize {
+            place = self.entries.next_of(place);
+            let entry = self.entries.get(place);
+            if !entry.has_body() {
+                break;
+            }
+            many.push(entry.stored(self.window.offset(place)));
+        }
+        OneOrMany::Many(many)
     }
 }

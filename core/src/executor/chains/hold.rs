@@ -37,6 +37,7 @@ impl Chains {
             it.since = now;
         }
         it.hold = how;
+        it.eager |= it.is_diverted();
         let blocked = it.is_blocked();
         if it.len == 0 && !it.has_open_turn() {
             if how.is_none() {
@@ -47,17 +48,22 @@ impl Chains {
             match it.state {
                 State::Ready => {
                     self.unready(chain);
-                    self.settle(chain, now);
+                    self.make_ready(chain, now);
                     self.claims.notice(self.groups.get(chain).slot);
                 }
                 State::Waiting => {
-                    self.settle(chain, now);
+                    self.make_ready(chain, now);
                 }
-                // A back-off goes on while the group is blocked, but wakes nobody.
-                State::BackingOff if blocked => self.cancel_alarm(chain),
-                State::BackingOff => self.set_alarm(chain),
+                // Time goes on while the group is blocked, but wakes nobody.
+                State::BackingOff | State::Lingering if blocked => self.cancel_alarm(chain),
+                State::BackingOff | State::Lingering => self.set_alarm(chain),
                 State::Running | State::Shut | State::Loading => {}
             }
+        }
+        let it = self.groups.get(chain);
+        if it.state == State::Lingering && it.is_diverted() {
+            self.cancel_alarm(chain);
+            self.make_ready(chain, now);
         }
     }
 

@@ -21,7 +21,7 @@ use std::time::Instant;
 
 use self::chain::{Groups, State};
 use self::claims::{Claims, Live};
-use self::clock::{Clock, Timeline};
+use self::clock::{Clock, Nanos, Timeline};
 use self::lane::{Lane, Lanes};
 use self::ready::Ready;
 use self::turns::Turns;
@@ -38,14 +38,15 @@ use crate::types::{Budget, Claim, Offset, Progress};
 ///  scope ─hash─> chain ──> record ─> record ─> record
 ///                  │
 ///                  ├── ready: queues by length, longest first, with ageing
-///                  ├── clock: a heap of back-offs
+///                  ├── clock: a heap of moments: back-offs, lingering
 ///                  └── turns: open ones, by a generational id
 ///  claim: the window of unfinished offsets, its records, its share of the budget
 /// ```
 ///
 /// Groups that have nothing here cost nothing, no two groups ever share a lane, and every step is
-/// O(1) (a back-off O(log n), giving a partition up O(its records)). In steady state nothing is
-/// allocated per record or turn. A live group of one record takes some 250 bytes, the record
+/// O(1) for each record of a turn (a
+/// back-off, or lingering, O(log n); giving a partition up O(its records)). In steady state nothing is
+/// allocated per record or turn, but for the list of records in a turn of several. A live group of one record takes some 250 bytes, the record
 /// included, above its payload. Memory that was needed once is kept for the next time, within the
 /// budget; that of a claim's records goes with the claim.
 ///
@@ -60,6 +61,8 @@ pub struct Chains {
     /// Records of a chain that keep their bodies.
     bodies_max: u32,
     bodies_strict: bool,
+    turn_records_max: u32,
+    linger: Nanos,
     groups: Groups,
     /// Chains that only remember a hold.
     bare: usize,
@@ -81,6 +84,8 @@ impl Chains {
             lanes: Lanes { order: options.order, absent_key: options.absent_key },
             bodies_strict: options.bodies_strict,
             bodies_max: if options.rereadable { options.bodies_max } else { u32::MAX },
+            turn_records_max: options.turn_records_max,
+            linger: Timeline::span(options.linger),
             groups: Groups::new(options.seed),
             bare: 0,
             loose_zombies: HashMap::new(),
@@ -123,7 +128,7 @@ impl GroupExecutor for Chains {
 
     fn next(&mut self, now: Instant) -> Next {
         let now = self.time.tell(now);
-        self.end_back_offs(now);
+        self.ring(now);
         if let Some(chain) = self.ready.pop(&mut self.groups) {
             return self.start(chain, now);
         }
@@ -139,6 +144,12 @@ impl GroupExecutor for Chains {
             Some(zombie) => self.bury(turn.chain, zombie.head, now),
             None => self.end(turn, verdict, now),
         }
+    }
+
+    fn gone(&mut self, claim: Claim, offset: Offset, now: Instant) -> Completed {
+        let now = self.time.tell(now);
+        let Some(slot) = self.claims.find_live(claim) else { return Completed::default() };
+        self.pass_over(slot, offset, now)
     }
 
     fn hold(&mut self, scope: &Scope, how: Option<Hold>) {
@@ -179,7 +190,8 @@ impl GroupExecutor for Chains {
             // What is left of it is an old turn, or only the memory of a hold.
             let turn = self.turns.zombie(chain.link.0).filter(|_| chain.state == State::Shut)?;
             let (state, attempt) = (GroupState::Shut, turn.attempt);
-            return Some(Explain::new(turn.claim, turn.head, state, since, attempt, 1));
+            let records = self.turns.records(chain.link.0) as usize;
+            return Some(Explain::new(turn.claim, turn.head, state, since, attempt, records));
         }
         let live = self.claims.live(slot)?;
         let head = live.entries.first(chain.tail);
@@ -191,6 +203,9 @@ impl GroupExecutor for Chains {
             (_, Some(hold)) => GroupState::Held(hold),
             (State::BackingOff, None) => {
                 GroupState::BackingOff { until: self.time.instant(chain.until())? }
+            }
+            (State::Lingering, None) => {
+                GroupState::Lingering { until: self.time.instant(chain.until())? }
             }
             (State::Loading, None) => GroupState::Loading,
             (State::Ready | State::Waiting, None) => GroupState::Ready,

@@ -1,9 +1,11 @@
 //! What can be chosen about [`Chains`](super::Chains).
 
+use std::time::Duration;
+
 use crate::AbsentKey;
+use crate::executor::Order;
 use crate::types::Budget;
 
-use crate::executor::Order;
 /// Options of [`Chains`](super::Chains); the defaults are good for most.
 ///
 /// ```
@@ -20,6 +22,8 @@ pub struct ChainsOptions {
     pub(super) bodies_strict: bool,
     pub(super) rereadable: bool,
     pub(super) ranges_max: usize,
+    pub(super) turn_records_max: u32,
+    pub(super) linger: Duration,
     pub(super) order: Order,
     pub(super) absent_key: AbsentKey,
     pub(super) seed: Option<(u64, u64)>,
@@ -33,6 +37,8 @@ impl Default for ChainsOptions {
             bodies_strict: false,
             rereadable: false,
             ranges_max: 16_384,
+            turn_records_max: 1,
+            linger: Duration::ZERO,
             order: Order::PerGroup,
             absent_key: AbsentKey::Reject,
             seed: None,
@@ -88,6 +94,36 @@ impl ChainsOptions {
     #[must_use]
     pub const fn ranges_max(mut self, ranges: usize) -> Self {
         self.ranges_max = ranges;
+        self
+    }
+
+    /// How many records a turn may have, at least one, and how long a group waits for so many. One
+    /// record and no wait by default.
+    ///
+    /// A turn takes the head of a scope and those right behind it whose bodies are here (beyond
+    /// [`bodies_max`](Self::bodies_max) a turn is shorter). Its verdict says how many of them became
+    /// terminal; the rest stays the head, and a retry takes what has come since along.
+    ///
+    /// A head that nothing was done with lingers while fewer than `records_max` records of its
+    /// scope are here, for at most `linger` since it became the head with nothing open. A retry does
+    /// not, nor does a group that is held to be moved away (its turns have one record each), nor a
+    /// record that is a scope of its own. Lingering delays only its group, and ends by time alone:
+    /// also when a claim is at its share of the [`budget`](Self::budget), so that the records which
+    /// the group waits for cannot come.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use procession_core::{Chains, ChainsOptions};
+    /// // Up to sixteen records of one group at a time, none later than it must be.
+    /// let greedy = Chains::new(ChainsOptions::new().batch(16, Duration::ZERO));
+    /// // Fewer and fuller turns, up to five milliseconds later.
+    /// let patient = Chains::new(ChainsOptions::new().batch(16, Duration::from_millis(5)));
+    /// # let _ = (greedy, patient);
+    /// ```
+    #[must_use]
+    pub const fn batch(mut self, records_max: u32, linger: Duration) -> Self {
+        self.turn_records_max = if records_max == 0 { 1 } else { records_max };
+        self.linger = linger;
         self
     }
 

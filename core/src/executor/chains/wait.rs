@@ -7,9 +7,47 @@ use super::chain::{Groups, State};
 use super::clock::{Alarm, Nanos};
 
 impl Chains {
-    /// The chain has a head that nothing is done with: lets it run, unless the group is blocked.
+    /// The chain has another head, and no turn is open.
     #[inline]
-    pub(super) fn settle(&mut self, chain: u32, now: Nanos) -> bool {
+    pub(super) fn begin(&mut self, chain: u32, now: Nanos) -> bool {
+        let it = self.groups.get_mut(chain);
+        it.eager = it.is_diverted();
+        self.settle(chain, now, now)
+    }
+
+    /// The chain has a head that nothing was done with, which could run from `from` on: it lingers
+    /// for more records, or runs.
+    #[inline]
+    fn settle(&mut self, chain: u32, from: Nanos, now: Nanos) -> bool {
+        if self.linger != 0 && self.must_linger(chain) {
+            let until = from.saturating_add(self.linger);
+            if until > now {
+                self.rest_until(chain, State::Lingering, until, now);
+                return false;
+            }
+        }
+        self.make_ready(chain, now)
+    }
+
+    fn must_linger(&self, chain: u32) -> bool {
+        let it = self.groups.get(chain);
+        it.len < self.turn_records_max && !it.eager && !it.is_loose()
+    }
+
+    /// Another record has come to a chain that lingers.
+    pub(super) fn fuller(&mut self, chain: u32, now: Nanos) {
+        let it = self.groups.get(chain);
+        if it.len >= self.turn_records_max {
+            if !it.is_blocked() {
+                self.cancel_alarm(chain);
+            }
+            self.make_ready(chain, now);
+        }
+    }
+
+    /// Lets the head of the chain run, unless the group is blocked.
+    #[inline]
+    pub(super) fn make_ready(&mut self, chain: u32, now: Nanos) -> bool {
         let it = self.groups.get_mut(chain);
         it.since = now;
         if it.is_blocked() {
@@ -25,11 +63,22 @@ impl Chains {
         true
     }
 
-    pub(super) fn end_back_offs(&mut self, now: Nanos) {
+    /// Lets the chain wait for a moment.
+    fn rest_until(&mut self, chain: u32, state: State, until: Nanos, now: Nanos) {
+        let it = self.groups.get_mut(chain);
+        it.since = now;
+        it.state = state;
+        it.set_until(until);
+        self.set_alarm(chain);
+    }
+
+    /// Wakes the chains whose moment has come.
+    #[inline]
+    pub(super) fn ring(&mut self, now: Nanos) {
         loop {
             let groups = &self.groups;
             let Some(alarm) = self.clock.ring(now, |alarm| groups.waits_for(alarm)) else { return };
-            self.settle(alarm.chain, now);
+            self.make_ready(alarm.chain, now);
         }
     }
 
@@ -37,6 +86,7 @@ impl Chains {
     pub(super) fn again(&mut self, chain: u32, rest: Rest, now: Nanos) -> bool {
         let it = self.groups.get_mut(chain);
         let (slot, loose) = (it.slot, it.is_loose());
+        it.eager = true;
         let (at, counted) = match rest {
             Rest::Again { at, counted } => (self.time.nanos(at), counted),
             Rest::Hold => (now, true),
@@ -51,12 +101,9 @@ impl Chains {
             live.entries.get_mut(head).count_attempt();
         }
         if at <= now {
-            return self.settle(chain, now);
+            return self.make_ready(chain, now);
         }
-        it.since = now;
-        it.state = State::BackingOff;
-        it.set_until(at);
-        self.set_alarm(chain);
+        self.rest_until(chain, State::BackingOff, at, now);
         false
     }
 
@@ -100,6 +147,6 @@ impl Groups {
     /// Whether the chain of this alarm still waits for it.
     pub(super) fn waits_for(&self, alarm: &Alarm) -> bool {
         let chain = self.get(alarm.chain);
-        chain.state == State::BackingOff && chain.stamp == alarm.stamp
+        chain.is_timed() && chain.stamp == alarm.stamp
     }
 }
