@@ -23,7 +23,7 @@ pub use consumer::{
 pub use error::{Error, ErrorKind};
 pub use executor::{
     Chains, ChainsOptions, Completed, Explain, GroupExecutor, GroupState, Hold, Load, Next,
-    OffsetWindow, Rest, Revoke, Scope, Turn, TurnId, Verdict,
+    OffsetWindow, Order, Rest, Revoke, Scope, Turn, TurnId, Verdict,
 };
 pub use log::{
     Appending, Batch, Chunk, Durability, Log, LogInfo, Outcome, Position, Receipt, Receipts,

@@ -1,10 +1,12 @@
 //! The contract of an executor: the ordering semantics as a state machine.
 
 mod chains;
+mod order;
 mod turn;
 mod window;
 
 pub use chains::{Chains, ChainsOptions};
+pub use order::Order;
 pub use turn::{Scope, Turn, TurnId};
 pub use window::OffsetWindow;
 
@@ -23,7 +25,8 @@ use crate::types::{Budget, Claim, Offset, Progress};
 ///
 /// ```text
 ///  assign ─> admit ─> next ──> Run(turn) ──> complete(id, verdict) ──> progress ─> committed
-///              ^        └────> Load ───┘                │
+///              ^        └────> Load ─┬─ (or gone) ──────┤
+///              ├─────────────────────┘                  │
 ///              └──────────── credit <───────────────────┘
 /// ```
 ///
@@ -50,6 +53,9 @@ use crate::types::{Budget, Claim, Offset, Progress};
 /// - `a_stale_turn_id_is_ignored`: generational ids
 /// - `the_window_bounds_what_is_held`: records and bytes
 /// - `a_group_over_its_share_is_loaded_again_in_order`: where bodies may be dropped
+/// - `a_record_that_is_gone_is_passed_over`: it is terminal, its group goes on
+/// - `a_turn_of_several_records_is_consecutive_and_of_one_scope`: where turns have several
+/// - `a_partial_verdict_keeps_the_rest_in_order`
 /// - `explain_names_the_head_and_its_state`, its attempts and the number of records
 /// - `agrees_with_the_model`: random steps beside a naive model, the seed printed
 pub trait GroupExecutor: Send {
@@ -75,6 +81,14 @@ pub trait GroupExecutor: Send {
     /// they stay the head of their group, whatever `rest` says. With [`Rest::Nothing`], which ought
     /// not to be, they run again at once, uncounted.
     fn complete(&mut self, id: TurnId, verdict: Verdict, now: Instant) -> Completed;
+
+    /// The record at `offset` that [`Next::Load`] asked for is not in the log any more (trimmed
+    /// since): it becomes terminal without a turn, and its group goes on at the next record.
+    /// Stale claims, and offsets that are not being loaded, are ignored; a body that comes all the
+    /// same is dropped like any old record.
+    ///
+    /// Nobody ran the record: whoever calls this counts it, and says so.
+    fn gone(&mut self, claim: Claim, offset: Offset, now: Instant) -> Completed;
 
     /// Keeps a group from running, or lets it go (`None`). A running turn ends as it will.
     ///
@@ -121,6 +135,9 @@ impl<E: GroupExecutor + ?Sized> GroupExecutor for Box<E> {
     fn complete(&mut self, id: TurnId, verdict: Verdict, now: Instant) -> Completed {
         (**self).complete(id, verdict, now)
     }
+    fn gone(&mut self, claim: Claim, offset: Offset, now: Instant) -> Completed {
+        (**self).gone(claim, offset, now)
+    }
     fn hold(&mut self, scope: &Scope, how: Option<Hold>) {
         (**self).hold(scope, how);
     }
@@ -152,7 +169,8 @@ pub enum Next {
     Run(Turn),
     /// This turn is the head of a parked or cascading group: move it, do not run it.
     Divert(Turn),
-    /// Read this one record again and `admit` it: its body was dropped to save memory.
+    /// Read this one record again and `admit` it: its body was dropped to save memory. If it is
+    /// not there any more, say [`gone`](GroupExecutor::gone).
     Load {
         /// Under this claim.
         claim: Claim,
@@ -163,7 +181,7 @@ pub enum Next {
     Commit(Claim),
     /// Nothing to run before `until`, or before something else happens.
     Idle {
-        /// When the first back-off ends.
+        /// When the first group that waits for a moment (a back-off, lingering) may run.
         until: Option<Instant>,
     },
 }
@@ -233,7 +251,7 @@ pub enum Revoke {
     Fence,
 }
 
-/// What a completion changed.
+/// What a completion changed, or a record that is [`gone`](GroupExecutor::gone).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Completed {
     /// A turn can start that could not before: [`next`](GroupExecutor::next) would not be idle. An
@@ -303,6 +321,10 @@ impl fmt::Display for Explain {
                 let left = until.saturating_duration_since(now).as_millis();
                 write!(f, "backing off for {left} ms more")?;
             }
+            GroupState::Lingering { until } => {
+                let left = until.saturating_duration_since(now).as_millis();
+                write!(f, "lingering for more records, {left} ms more")?;
+            }
             GroupState::Loading => f.write_str("being read again")?,
             GroupState::Held(Hold::Blocked) => f.write_str("blocked")?,
             GroupState::Held(Hold::Parked) => f.write_str("parked")?,
@@ -331,6 +353,11 @@ pub enum GroupState {
     /// Waiting for its back-off to end.
     BackingOff {
         /// When it ends.
+        until: Instant,
+    },
+    /// Waiting for more records of the group, or for this moment.
+    Lingering {
+        /// When it starts with what there is.
         until: Instant,
     },
     /// Waiting for its body to be read again.

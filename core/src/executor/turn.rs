@@ -8,7 +8,8 @@ use crate::types::{
 };
 
 /// What a chain is keyed by: a group inside a partition of a log. Identity is the key's bytes,
-/// never a hash.
+/// never a hash. Under another declared [`Order`](crate::Order) than per group, a scope names what
+/// is said there.
 ///
 /// A record with an absent key has no group; its scope is the partition's absent key
 /// ([`AbsentKey::Serial`](crate::AbsentKey)) or it has none at all ([`AbsentKey::Spread`](crate::AbsentKey)).
@@ -48,8 +49,9 @@ pub struct TurnId {
 
 /// One execution of the handler for the head record of a group, or its next few.
 ///
-/// The default executor gives one record a turn, so a handler that looks at
-/// [`record`](Self::record) alone misses nothing.
+/// The default executor gives one record a turn unless it was told
+/// [otherwise](crate::ChainsOptions::batch), so a handler that looks at [`record`](Self::record)
+/// alone misses nothing.
 #[derive(Clone, Debug)]
 pub struct Turn {
     id: TurnId,
@@ -94,7 +96,7 @@ impl Turn {
         self.claim.epoch
     }
 
-    /// The group; `None` for a record without a key.
+    /// The group of the head record; `None` for a record without a key.
     #[must_use]
     pub fn group(&self) -> Option<&GroupKey> {
         self.record().record.key()
@@ -142,7 +144,8 @@ impl Turn {
         self.record().record.headers()
     }
 
-    /// All its records: consecutive ones of one group, each with its own offset.
+    /// All its records: consecutive ones of one scope, each with its own offset. Their keys are
+    /// equal, unless the declared [`Order`](crate::Order) is per partition.
     #[must_use]
     pub const fn records(&self) -> &[Stored] {
         self.records.as_slice()

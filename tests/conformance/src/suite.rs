@@ -115,6 +115,9 @@ macro_rules! executor_suite {
             a_stale_turn_id_is_ignored
             the_window_bounds_what_is_held
             a_group_over_its_share_is_loaded_again_in_order
+            a_record_that_is_gone_is_passed_over
+            a_turn_of_several_records_is_consecutive_and_of_one_scope
+            a_partial_verdict_keeps_the_rest_in_order
             agrees_with_the_model
             explain_names_the_head_and_its_state
         }

@@ -61,6 +61,10 @@ proofs! {
     a_stale_turn_id_is_ignored: ReusesTurnIds;
     the_window_bounds_what_is_held: BoundsNothing;
     a_group_over_its_share_is_loaded_again_in_order: SkipsMissingBodies;
+    a_record_that_is_gone_is_passed_over: IgnoresWhatIsGone, PassesOverWhatIsNotLoaded;
+    a_turn_of_several_records_is_consecutive_and_of_one_scope: TurnsMixGroups;
+    a_partial_verdict_keeps_the_rest_in_order:
+        PartialVerdictsLoseTheRest, PartialVerdictsRepeatAll;
 }
 
 /// The model finds all of them by itself.
@@ -87,6 +91,10 @@ fn agrees_with_the_model() {
         Bug::SkipsMissingBodies,
         Bug::StartsRetriesEarly,
         Bug::CompletesWhatFailed,
+        Bug::TurnsMixGroups,
+        Bug::PartialVerdictsLoseTheRest,
+        Bug::PartialVerdictsRepeatAll,
+        Bug::IgnoresWhatIsGone,
     ] {
         fails(executor::agrees_with_the_model, bug);
     }

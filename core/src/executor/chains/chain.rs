@@ -28,14 +28,17 @@ pub(super) struct Chain {
     /// The last of its records, which leads to the first.
     pub(super) tail: u32,
     pub(super) len: u32,
-    /// Ready: the neighbours in its queue. Backing off: when that ends, in two halves. Running or
+    /// Ready: the neighbours in its queue. Waiting for a moment: which, in two halves. Running or
     /// shut: `link.0` is the place of the turn. Free: `link.0` is the next free chain.
     pub(super) link: (u32, u32),
-    /// Ready: its place in the order of all that became ready. Backing off: names its alarm.
+    /// Ready: its place in the order of all that became ready. Waiting for a moment: names its
+    /// alarm.
     pub(super) stamp: u32,
     pub(super) state: State,
     pub(super) hold: Option<Hold>,
-    /// A scope of a single record without a key, which no look-up finds.
+    /// The head does not linger: it was in a turn before, or its group was to be moved away.
+    pub(super) eager: bool,
+    /// The scope of a single record ([`Lane::Own`](super::lane::Lane)), which no look-up finds.
     loose: bool,
 }
 
@@ -52,6 +55,8 @@ pub(super) enum State {
     Shut,
     /// Waits for its alarm; without one while it is blocked.
     BackingOff,
+    /// The same, for more records to come, or its alarm.
+    Lingering,
     /// Its body was asked for.
     Loading,
 }
@@ -69,11 +74,22 @@ impl Chain {
         stamp: 0,
         state: State::Waiting,
         hold: None,
+        eager: false,
         loose: false,
     };
 
     pub(super) const fn is_blocked(&self) -> bool {
         matches!(self.hold, Some(Hold::Blocked))
+    }
+
+    /// Its records are to be moved away, one by one.
+    pub(super) const fn is_diverted(&self) -> bool {
+        matches!(self.hold, Some(Hold::Parked | Hold::Cascading))
+    }
+
+    /// It waits for a moment, with an alarm or, while it is blocked, without.
+    pub(super) const fn is_timed(&self) -> bool {
+        matches!(self.state, State::BackingOff | State::Lingering)
     }
 
     pub(super) const fn has_open_turn(&self) -> bool {
@@ -84,7 +100,7 @@ impl Chain {
         self.loose
     }
 
-    /// When the back-off ends.
+    /// The moment that it waits for.
     pub(super) const fn until(&self) -> Nanos {
         (self.link.0 as u64) << 32 | self.link.1 as u64
     }
@@ -215,7 +231,7 @@ impl Groups {
         index
     }
 
-    /// A new chain for one record without a key.
+    /// A new chain for one record that is a scope of its own.
     pub(super) fn add_loose(&mut self, slot: u32, now: Nanos) -> u32 {
         let index = self.allot(slot, now);
         let chain = &mut self.chains[index as usize];

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::types::{Budget, Claim, PartitionId, Progress};
+use crate::types::{Budget, Claim, Offset, PartitionId, Progress};
 
 use super::entries::Entries;
 use crate::executor::OffsetWindow;
@@ -26,7 +26,7 @@ pub(super) struct Claims {
 pub(super) struct Slot {
     pub(super) id: PartitionId,
     pub(super) live: Option<Live>,
-    /// Blocked chains of single records without a key: no scope names them one by one.
+    /// Blocked chains of records that are scopes of their own: nothing names them one by one.
     pub(super) blocked_loose: Vec<u32>,
     in_news: bool,
 }
@@ -38,6 +38,8 @@ pub(super) struct Live {
     pub(super) window: OffsetWindow,
     /// By the window's slots.
     pub(super) entries: Entries,
+    /// Heads whose bodies were asked for, with their chains; at most one a chain.
+    pub(super) loading: HashMap<Offset, u32>,
     pub(super) draining: bool,
     /// Open turns.
     pub(super) open: usize,
@@ -188,6 +190,7 @@ impl Live {
             claim,
             window: OffsetWindow::new(progress),
             entries: Entries::default(),
+            loading: HashMap::new(),
             draining: false,
             open: 0,
             ready: 0,

@@ -41,12 +41,17 @@ impl Timeline {
         at.saturating_duration_since(base).as_nanos().try_into().unwrap_or(Nanos::MAX)
     }
 
+    /// A length of time.
+    pub(super) fn span(of: Duration) -> Nanos {
+        of.as_nanos().try_into().unwrap_or(Nanos::MAX)
+    }
+
     pub(super) fn instant(&self, at: Nanos) -> Option<Instant> {
         self.base.and_then(|base| base.checked_add(Duration::from_nanos(at)))
     }
 }
 
-/// Chains in back-off, the earliest first.
+/// Chains that wait for a moment, the earliest first; at most one live alarm a chain.
 ///
 /// Nothing is taken out of the middle: an entry whose stamp is no longer its chain's is stale and
 /// is dropped when it surfaces, or when the stale ones are the majority.

@@ -2,15 +2,16 @@
 
 use std::num::NonZeroU32;
 
-use crate::AbsentKey;
 use crate::executor::{Completed, Hold, Next, Rest, Turn, Verdict};
 use crate::log::Chunk;
 use crate::types::{Budget, Offset, OneOrMany, Stored};
 
 use super::Chains;
-use super::chain::State;
+use super::chain::{Chain, State};
+use super::claims::Live;
 use super::clock::Nanos;
 use super::entries::NIL;
+use super::lane::Lane;
 use super::turns::Ended;
 
 /// How many records are looked up together.
@@ -48,11 +49,14 @@ impl Chains {
         let id = self.claims.get(slot).id;
         let mut seen = [Seen { hash: 0, chain: NIL }; AHEAD];
         for (seen, stored) in seen.iter_mut().zip(records) {
-            seen.hash = self.groups.hash(id, stored.record.key());
+            if let Lane::Named(name) = self.lanes.of(stored.record.key()) {
+                seen.hash = self.groups.hash(id, name);
+            }
         }
         for (seen, stored) in seen.iter_mut().zip(records) {
-            let found = self.groups.find(seen.hash, slot, stored.record.key());
-            seen.chain = found.unwrap_or(NIL);
+            if let Lane::Named(name) = self.lanes.of(stored.record.key()) {
+                seen.chain = self.groups.find(seen.hash, slot, name).unwrap_or(NIL);
+            }
         }
         seen
     }
@@ -62,7 +66,7 @@ impl Chains {
     fn take_one(&mut self, slot: u32, stored: &mut Stored, seen: Seen, now: Nanos) -> bool {
         let Some(live) = self.claims.live_mut(slot) else { return false };
         if stored.offset < live.window.fetch_position() {
-            self.fill(slot, stored, seen.chain, now);
+            self.fill(slot, stored, now);
             return false;
         }
         let bytes = stored.record.size_bytes() as u64;
@@ -100,24 +104,24 @@ impl Chains {
         match it.state {
             State::Ready => self.ready.grown(&mut self.groups, chain),
             State::Waiting if it.len == 1 => {
-                self.settle(chain, now);
+                self.begin(chain, now);
             }
+            State::Lingering => self.fuller(chain, now),
             _ => {}
         }
     }
 
     #[inline]
     fn chain_of(&mut self, slot: u32, stored: &Stored, seen: Seen, now: Nanos) -> u32 {
-        let key = stored.record.key();
-        if key.is_none() && self.absent_key == AbsentKey::Spread {
+        let Lane::Named(name) = self.lanes.of(stored.record.key()) else {
             return match self.loose_zombies.get(&(slot, stored.offset)) {
                 Some(chain) => *chain,
                 None => self.groups.add_loose(slot, now),
             };
-        }
+        };
         // Nothing that takes records in removes a chain; it may have made this one meanwhile.
         let chain = match seen.chain {
-            NIL => self.groups.find(seen.hash, slot, key),
+            NIL => self.groups.find(seen.hash, slot, name),
             chain => Some(chain),
         };
         match chain {
@@ -126,54 +130,36 @@ impl Chains {
                 self.bare -= usize::from(it.len == 0 && !it.has_open_turn());
                 chain
             }
-            None => self.groups.add(seen.hash, slot, key, now),
+            None => self.groups.add(seen.hash, slot, name, now),
         }
     }
 
     /// A body that was asked for; anything else below the fetch position is old.
-    fn fill(&mut self, slot: u32, stored: &mut Stored, chain: u32, now: Nanos) {
-        if chain == NIL {
-            return;
-        }
-        let it = self.groups.get(chain);
+    fn fill(&mut self, slot: u32, stored: &mut Stored, now: Nanos) {
         let Some(live) = self.claims.live_mut(slot) else { return };
-        if it.state != State::Loading {
-            return;
-        }
-        let head = live.entries.first(it.tail);
-        if live.window.offset(head) != stored.offset {
-            return;
-        }
+        let Some(chain) = live.loading.remove(&stored.offset) else { return };
+        let head = live.entries.first(self.groups.get(chain).tail);
         let bytes = stored.record.size_bytes() as u64;
         live.entries.get_mut(head).fill(stored);
         live.held.bytes += bytes;
-        self.settle(chain, now);
+        self.make_ready(chain, now);
     }
 
-    /// The chain has a head that nothing is done with: lets it run, unless the group is blocked.
-    #[inline]
-    pub(super) fn settle(&mut self, chain: u32, now: Nanos) -> bool {
+    /// A body that was asked for does not exist any more: its record is terminal.
+    pub(super) fn pass_over(&mut self, slot: u32, offset: Offset, now: Nanos) -> Completed {
+        let Some(live) = self.claims.live_mut(slot) else { return Completed::default() };
+        let Some(chain) = live.loading.remove(&offset) else { return Completed::default() };
+        self.finish(chain, 1);
         let it = self.groups.get_mut(chain);
-        it.since = now;
-        if it.is_blocked() {
-            it.state = State::Waiting;
-            return false;
-        }
-        it.state = State::Ready;
-        let slot = it.slot;
-        self.ready.push(&mut self.groups, chain);
-        if let Some(live) = self.claims.live_mut(slot) {
-            live.ready += 1;
-        }
-        true
-    }
-
-    pub(super) fn end_back_offs(&mut self, now: Nanos) {
-        loop {
-            let groups = &self.groups;
-            let Some(alarm) = self.clock.ring(now, |alarm| groups.waits_for(alarm)) else { return };
-            self.settle(alarm.chain, now);
-        }
+        it.state = State::Waiting;
+        let runnable = if it.len == 0 {
+            self.retire(chain);
+            false
+        } else {
+            self.begin(chain, now)
+        };
+        self.claims.notice(slot);
+        Completed { runnable, progressed: true, drained: None }
     }
 
     /// Runs, diverts or loads the head of a chain that was just taken out of the ready queues.
@@ -202,23 +188,21 @@ impl Chains {
         let entry = live.entries.get(head);
         if !entry.has_body() {
             it.state = State::Loading;
+            live.loading.insert(offset, chain);
             self.claims.notice(slot);
             return Next::Load { claim, offset };
         }
         let attempt = NonZeroU32::MIN.saturating_add(entry.attempts());
+        let records = match self.turn_records_max {
+            1 => OneOrMany::One(entry.stored(offset)),
+            _ => live.records(it, self.turn_records_max),
+        };
         live.open += 1;
-        let id = self.turns.open(chain, 1);
+        let id = self.turns.open(chain, records.len() as u32);
         it.state = State::Running;
         it.link.0 = id.index;
-        if it.hold.is_some() {
-            return Next::Divert(Turn::new(
-                id,
-                claim,
-                attempt,
-                OneOrMany::One(entry.stored(offset)),
-            ));
-        }
-        Next::Run(Turn::new(id, claim, attempt, OneOrMany::One(entry.stored(offset))))
+        let turn = Turn::new(id, claim, attempt, records);
+        if it.hold.is_some() { Next::Divert(turn) } else { Next::Run(turn) }
     }
 
     /// A turn of a live claim has ended.
@@ -230,15 +214,9 @@ impl Chains {
         let Some(live) = self.claims.live_mut(slot) else { unreachable!("a zombie has no claim") };
         live.open -= 1;
         let terminal = verdict.terminal.min(turn.records);
-        for _ in 0..terminal {
-            let (head, tail) = live.entries.pop(it.tail);
-            it.tail = tail;
-            it.len -= 1;
-            live.window.finish(head);
-            let gone = Budget::new(1, live.entries.clear(head));
-            live.held = live.held.minus(gone);
-            self.held = self.held.minus(gone);
-        }
+        self.finish(chain, terminal);
+        let it = self.groups.get_mut(chain);
+        let Some(live) = self.claims.live_mut(slot) else { unreachable!("a zombie has no claim") };
         let mut completed = Completed { progressed: terminal > 0, ..Completed::default() };
         it.state = State::Waiting;
         if terminal < turn.records && verdict.rest == Rest::Hold {
@@ -250,7 +228,7 @@ impl Chains {
         } else if it.len == 0 {
             self.retire(chain);
         } else if terminal == turn.records {
-            completed.runnable = self.settle(chain, now);
+            completed.runnable = self.begin(chain, now);
         } else {
             completed.runnable = self.again(chain, verdict.rest, now);
         }
@@ -258,31 +236,20 @@ impl Chains {
         completed
     }
 
-    /// The head of the chain has run and is not terminal.
-    fn again(&mut self, chain: u32, rest: Rest, now: Nanos) -> bool {
+    /// The first records of a chain are terminal.
+    #[inline]
+    fn finish(&mut self, chain: u32, records: u32) {
         let it = self.groups.get_mut(chain);
-        let (slot, loose) = (it.slot, it.is_loose());
-        let (at, counted) = match rest {
-            Rest::Again { at, counted } => (self.time.nanos(at), counted),
-            Rest::Hold => (now, true),
-            // Left over though the verdict says that nothing is: it runs again. Losing it is worse.
-            Rest::Nothing => (now, false),
-        };
-        if rest == Rest::Hold && loose {
-            self.claims.get_mut(slot).blocked_loose.push(chain);
+        let Some(live) = self.claims.live_mut(it.slot) else { unreachable!("no claim, no record") };
+        for _ in 0..records {
+            let (head, tail) = live.entries.pop(it.tail);
+            it.tail = tail;
+            it.len -= 1;
+            live.window.finish(head);
+            let gone = Budget::new(1, live.entries.clear(head));
+            live.held = live.held.minus(gone);
+            self.held = self.held.minus(gone);
         }
-        if let Some(live) = self.claims.live_mut(slot).filter(|_| counted) {
-            let head = live.entries.first(it.tail);
-            live.entries.get_mut(head).count_attempt();
-        }
-        if at <= now {
-            return self.settle(chain, now);
-        }
-        it.since = now;
-        it.state = State::BackingOff;
-        it.set_until(at);
-        self.set_alarm(chain);
-        false
     }
 
     /// A turn of a fenced claim has ended: its chain opens.
@@ -296,28 +263,32 @@ impl Chains {
         if it.len == 0 {
             self.retire(chain);
         } else {
-            completed.runnable = self.settle(chain, now);
+            completed.runnable = self.begin(chain, now);
         }
         completed
     }
+}
 
-    /// The chain has no record and no open turn.
-    pub(super) fn retire(&mut self, chain: u32) {
-        let it = self.groups.get(chain);
-        if it.hold.is_some() && !it.is_loose() {
-            self.bare += 1;
-        } else {
-            self.groups.remove(chain);
+impl Live {
+    /// The head of a chain, which has its body, and those behind it that have theirs; of a group
+    /// that is moved away the head alone.
+    fn records(&self, chain: &Chain, records_max: u32) -> OneOrMany<Stored> {
+        let max = if chain.hold.is_some() { 1 } else { records_max.min(chain.len) };
+        let mut place = self.entries.first(chain.tail);
+        let head = self.entries.get(place).stored(self.window.offset(place));
+        if max == 1 {
+            return OneOrMany::One(head);
         }
-    }
-
-    /// Takes a ready chain out of the queues.
-    pub(super) fn unready(&mut self, chain: u32) {
-        let it = self.groups.get(chain);
-        let (slot, len) = (it.slot, it.len);
-        self.ready.remove(&mut self.groups, chain, len);
-        if let Some(live) = self.claims.live_mut(slot) {
-            live.ready -= 1;
+        let mut many = Vec::with_capacity(max as usize);
+        many.push(head);
+        while many.len() < max as usize {
+            place = self.entries.next_of(place);
+            let entry = self.entries.get(place);
+            if !entry.has_body() {
+                break;
+            }
+            many.push(entry.stored(self.window.offset(place)));
         }
+        OneOrMany::Many(many)
     }
 }

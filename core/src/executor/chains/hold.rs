@@ -1,29 +1,28 @@
-//! Groups that are kept from running, and back-offs: what a chain may wait for.
+//! Groups that are kept from running.
 
-use crate::AbsentKey;
 use crate::executor::{Hold, Scope};
 use crate::types::PartitionId;
 
 use super::Chains;
-use super::chain::{Groups, State};
-use super::clock::Alarm;
+use super::chain::State;
+use super::lane::Lane;
 
 impl Chains {
     pub(super) fn hold_scope(&mut self, scope: &Scope, how: Option<Hold>) {
-        if scope.key.is_none() && self.absent_key == AbsentKey::Spread {
+        let Lane::Named(name) = self.lanes.of(scope.key.as_ref()) else {
             // No scope names one of these records, so they cannot be held, only let go.
             if how.is_none() {
                 self.let_loose_go(scope.partition);
             }
             return;
-        }
+        };
         let slot = self.claims.slot(scope.partition);
-        let hash = self.groups.hash(scope.partition, scope.key.as_ref());
-        match (self.groups.find(hash, slot, scope.key.as_ref()), how) {
+        let hash = self.groups.hash(scope.partition, name);
+        match (self.groups.find(hash, slot, name), how) {
             (Some(chain), _) => self.set_hold(chain, how),
             (None, None) => {}
             (None, Some(_)) => {
-                let chain = self.groups.add(hash, slot, scope.key.as_ref(), self.time.now());
+                let chain = self.groups.add(hash, slot, name, self.time.now());
                 self.groups.get_mut(chain).hold = how;
                 self.bare += 1;
             }
@@ -38,6 +37,7 @@ impl Chains {
             it.since = now;
         }
         it.hold = how;
+        it.eager |= it.is_diverted();
         let blocked = it.is_blocked();
         if it.len == 0 && !it.has_open_turn() {
             if how.is_none() {
@@ -48,48 +48,30 @@ impl Chains {
             match it.state {
                 State::Ready => {
                     self.unready(chain);
-                    self.settle(chain, now);
+                    self.make_ready(chain, now);
                     self.claims.notice(self.groups.get(chain).slot);
                 }
                 State::Waiting => {
-                    self.settle(chain, now);
+                    self.make_ready(chain, now);
                 }
-                // A back-off goes on while the group is blocked, but wakes nobody.
-                State::BackingOff if blocked => self.cancel_alarm(chain),
-                State::BackingOff => self.set_alarm(chain),
+                // Time goes on while the group is blocked, but wakes nobody.
+                State::BackingOff | State::Lingering if blocked => self.cancel_alarm(chain),
+                State::BackingOff | State::Lingering => self.set_alarm(chain),
                 State::Running | State::Shut | State::Loading => {}
             }
         }
+        let it = self.groups.get(chain);
+        if it.state == State::Lingering && it.is_diverted() {
+            self.cancel_alarm(chain);
+            self.make_ready(chain, now);
+        }
     }
 
-    /// Lets all blocked records without a key of a partition go.
+    /// Lets all blocked records of a partition go that are scopes of their own.
     fn let_loose_go(&mut self, id: PartitionId) {
         let Some(slot) = self.claims.find(id) else { return };
         for chain in std::mem::take(&mut self.claims.get_mut(slot).blocked_loose) {
             self.set_hold(chain, None);
         }
-    }
-
-    pub(super) fn set_alarm(&mut self, chain: u32) {
-        let stamp = self.ready.stamp();
-        let it = self.groups.get_mut(chain);
-        it.stamp = stamp;
-        if !it.is_blocked() {
-            self.clock.set(Alarm { at: it.until(), chain, stamp });
-        }
-    }
-
-    pub(super) fn cancel_alarm(&mut self, chain: u32) {
-        self.groups.get_mut(chain).stamp = self.ready.stamp();
-        let groups = &self.groups;
-        self.clock.forget_one(|alarm| groups.waits_for(alarm));
-    }
-}
-
-impl Groups {
-    /// Whether the chain of this alarm still waits for it.
-    pub(super) fn waits_for(&self, alarm: &Alarm) -> bool {
-        let chain = self.get(alarm.chain);
-        chain.state == State::BackingOff && chain.stamp == alarm.stamp
     }
 }

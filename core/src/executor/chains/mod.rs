@@ -6,10 +6,12 @@ mod clock;
 mod entries;
 mod flow;
 mod hold;
+mod lane;
 mod options;
 mod ready;
 mod revoke;
 mod turns;
+mod wait;
 
 pub use options::ChainsOptions;
 
@@ -19,31 +21,32 @@ use std::time::Instant;
 
 use self::chain::{Groups, State};
 use self::claims::{Claims, Live};
-use self::clock::{Clock, Timeline};
+use self::clock::{Clock, Nanos, Timeline};
+use self::lane::{Lane, Lanes};
 use self::ready::Ready;
 use self::turns::Turns;
 use super::{
     Completed, Explain, GroupExecutor, GroupState, Hold, Load, Next, Revoke, Scope, TurnId, Verdict,
 };
-use crate::AbsentKey;
 use crate::log::Chunk;
 use crate::types::{Budget, Claim, Offset, Progress};
 
 /// The default [`GroupExecutor`]: a chain of waiting records for each live group, found by the
-/// bytes of its key.
+/// bytes of its key (or what else the declared [`Order`](super::Order) makes a scope).
 ///
 /// ```text
 ///  scope ─hash─> chain ──> record ─> record ─> record
 ///                  │
 ///                  ├── ready: queues by length, longest first, with ageing
-///                  ├── clock: a heap of back-offs
+///                  ├── clock: a heap of moments: back-offs, lingering
 ///                  └── turns: open ones, by a generational id
 ///  claim: the window of unfinished offsets, its records, its share of the budget
 /// ```
 ///
 /// Groups that have nothing here cost nothing, no two groups ever share a lane, and every step is
-/// O(1) (a back-off O(log n), giving a partition up O(its records)). In steady state nothing is
-/// allocated per record or turn. A live group of one record takes some 250 bytes, the record
+/// O(1) for each record of a turn (a
+/// back-off, or lingering, O(log n); giving a partition up O(its records)). In steady state nothing is
+/// allocated per record or turn, but for the list of records in a turn of several. A live group of one record takes some 250 bytes, the record
 /// included, above its payload. Memory that was needed once is kept for the next time, within the
 /// budget; that of a claim's records goes with the claim.
 ///
@@ -54,14 +57,16 @@ use crate::types::{Budget, Claim, Offset, Progress};
 /// A chain is named by partition and key and not by the claim. A turn of a fenced claim that still
 /// runs keeps its chain shut until it ends, however often the partition comes and goes.
 pub struct Chains {
-    absent_key: AbsentKey,
+    lanes: Lanes,
     /// Records of a chain that keep their bodies.
     bodies_max: u32,
     bodies_strict: bool,
+    turn_records_max: u32,
+    linger: Nanos,
     groups: Groups,
     /// Chains that only remember a hold.
     bare: usize,
-    /// Records without a key that an old turn still runs: come again, they wait for it.
+    /// Records, each a scope of its own, that an old turn still runs: come again, they wait for it.
     loose_zombies: HashMap<(u32, Offset), u32>,
     claims: Claims,
     ready: Ready,
@@ -76,9 +81,11 @@ impl Chains {
     #[must_use]
     pub fn new(options: ChainsOptions) -> Self {
         Self {
-            absent_key: options.absent_key,
+            lanes: Lanes { order: options.order, absent_key: options.absent_key },
             bodies_strict: options.bodies_strict,
             bodies_max: if options.rereadable { options.bodies_max } else { u32::MAX },
+            turn_records_max: options.turn_records_max,
+            linger: Timeline::span(options.linger),
             groups: Groups::new(options.seed),
             bare: 0,
             loose_zombies: HashMap::new(),
@@ -121,7 +128,7 @@ impl GroupExecutor for Chains {
 
     fn next(&mut self, now: Instant) -> Next {
         let now = self.time.tell(now);
-        self.end_back_offs(now);
+        self.ring(now);
         if let Some(chain) = self.ready.pop(&mut self.groups) {
             return self.start(chain, now);
         }
@@ -137,6 +144,12 @@ impl GroupExecutor for Chains {
             Some(zombie) => self.bury(turn.chain, zombie.head, now),
             None => self.end(turn, verdict, now),
         }
+    }
+
+    fn gone(&mut self, claim: Claim, offset: Offset, now: Instant) -> Completed {
+        let now = self.time.tell(now);
+        let Some(slot) = self.claims.find_live(claim) else { return Completed::default() };
+        self.pass_over(slot, offset, now)
     }
 
     fn hold(&mut self, scope: &Scope, how: Option<Hold>) {
@@ -169,14 +182,16 @@ impl GroupExecutor for Chains {
 
     fn explain(&self, scope: &Scope) -> Option<Explain> {
         let slot = self.claims.find(scope.partition)?;
-        let hash = self.groups.hash(scope.partition, scope.key.as_ref());
-        let chain = self.groups.get(self.groups.find(hash, slot, scope.key.as_ref())?);
+        let Lane::Named(name) = self.lanes.of(scope.key.as_ref()) else { return None };
+        let hash = self.groups.hash(scope.partition, name);
+        let chain = self.groups.get(self.groups.find(hash, slot, name)?);
         let since = self.time.instant(chain.since)?;
         if chain.len == 0 {
             // What is left of it is an old turn, or only the memory of a hold.
             let turn = self.turns.zombie(chain.link.0).filter(|_| chain.state == State::Shut)?;
             let (state, attempt) = (GroupState::Shut, turn.attempt);
-            return Some(Explain::new(turn.claim, turn.head, state, since, attempt, 1));
+            let records = self.turns.records(chain.link.0) as usize;
+            return Some(Explain::new(turn.claim, turn.head, state, since, attempt, records));
         }
         let live = self.claims.live(slot)?;
         let head = live.entries.first(chain.tail);
@@ -188,6 +203,9 @@ impl GroupExecutor for Chains {
             (_, Some(hold)) => GroupState::Held(hold),
             (State::BackingOff, None) => {
                 GroupState::BackingOff { until: self.time.instant(chain.until())? }
+            }
+            (State::Lingering, None) => {
+                GroupState::Lingering { until: self.time.instant(chain.until())? }
             }
             (State::Loading, None) => GroupState::Loading,
             (State::Ready | State::Waiting, None) => GroupState::Ready,

@@ -1,6 +1,9 @@
 //! What can be chosen about [`Chains`](super::Chains).
 
+use std::time::Duration;
+
 use crate::AbsentKey;
+use crate::executor::Order;
 use crate::types::Budget;
 
 /// Options of [`Chains`](super::Chains); the defaults are good for most.
@@ -19,6 +22,9 @@ pub struct ChainsOptions {
     pub(super) bodies_strict: bool,
     pub(super) rereadable: bool,
     pub(super) ranges_max: usize,
+    pub(super) turn_records_max: u32,
+    pub(super) linger: Duration,
+    pub(super) order: Order,
     pub(super) absent_key: AbsentKey,
     pub(super) seed: Option<(u64, u64)>,
 }
@@ -31,6 +37,9 @@ impl Default for ChainsOptions {
             bodies_strict: false,
             rereadable: false,
             ranges_max: 16_384,
+            turn_records_max: 1,
+            linger: Duration::ZERO,
+            order: Order::PerGroup,
             absent_key: AbsentKey::Reject,
             seed: None,
         }
@@ -88,7 +97,52 @@ impl ChainsOptions {
         self
     }
 
-    /// What becomes of records without a key. `Spread`: each is a scope of its own. `Serial`: all
+    /// How many records a turn may have, at least one, and how long a group waits for so many. One
+    /// record and no wait by default.
+    ///
+    /// A turn takes the head of a scope and those right behind it whose bodies are here (beyond
+    /// [`bodies_max`](Self::bodies_max) a turn is shorter). Its verdict says how many of them became
+    /// terminal; the rest stays the head, and a retry takes what has come since along.
+    ///
+    /// A head that nothing was done with lingers while fewer than `records_max` records of its
+    /// scope are here, for at most `linger` since it became the head with nothing open. A retry does
+    /// not, nor does a group that is held to be moved away (its turns have one record each), nor a
+    /// record that is a scope of its own. Lingering delays only its group, and ends by time alone:
+    /// also when a claim is at its share of the [`budget`](Self::budget), so that the records which
+    /// the group waits for cannot come.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use procession_core::{Chains, ChainsOptions};
+    /// // Up to sixteen records of one group at a time, none later than it must be.
+    /// let greedy = Chains::new(ChainsOptions::new().batch(16, Duration::ZERO));
+    /// // Fewer and fuller turns, up to five milliseconds later.
+    /// let patient = Chains::new(ChainsOptions::new().batch(16, Duration::from_millis(5)));
+    /// # let _ = (greedy, patient);
+    /// ```
+    #[must_use]
+    pub const fn batch(mut self, records_max: u32, linger: Duration) -> Self {
+        self.turn_records_max = if records_max == 0 { 1 } else { records_max };
+        self.linger = linger;
+        self
+    }
+
+    /// Which records wait for each other; [`Order::PerGroup`] by default. A promise of the
+    /// subscription: the same for its whole life.
+    ///
+    /// ```
+    /// use procession_core::{Chains, ChainsOptions, Order};
+    /// // Whatever the keys: one record of a partition at a time.
+    /// let chains = Chains::new(ChainsOptions::new().order(Order::PerPartition));
+    /// # let _ = chains;
+    /// ```
+    #[must_use]
+    pub const fn order(mut self, order: Order) -> Self {
+        self.order = order;
+        self
+    }
+
+    /// What becomes of records without a key, under [`Order::PerGroup`]. `Spread`: each is a scope of its own. `Serial`: all
     /// of a partition are one scope. `Reject` is the consumer's matter, before it admits; here it
     /// is as `Serial`, the safe one. `Reject` by default.
     #[must_use]

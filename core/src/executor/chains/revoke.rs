@@ -16,6 +16,7 @@ impl Chains {
         if std::mem::replace(&mut live.draining, true) {
             return open;
         }
+        live.loading.clear();
         let places: Vec<u32> = live.window.slots().collect();
         for place in places {
             let Some(live) = self.claims.live(slot) else { break };
@@ -84,9 +85,11 @@ impl Chains {
     fn stop(&mut self, chain: u32) {
         match self.groups.get(chain).state {
             State::Ready => self.unready(chain),
-            State::BackingOff if !self.groups.get(chain).is_blocked() => self.cancel_alarm(chain),
+            State::BackingOff | State::Lingering if !self.groups.get(chain).is_blocked() => {
+                self.cancel_alarm(chain);
+            }
             State::Running | State::Shut => return,
-            State::BackingOff | State::Loading | State::Waiting => {}
+            State::BackingOff | State::Lingering | State::Loading | State::Waiting => {}
         }
         self.groups.get_mut(chain).state = State::Waiting;
     }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::chain::Chain;
 use super::entries::Entry;
 use super::*;
+use crate::AbsentKey;
 use crate::executor::{Rest, Turn};
 use crate::types::{
     Epoch, GroupKey, Headers, LogId, Offset, Partition, PartitionId, Ranges, Record, RoutingEpoch,

@@ -110,6 +110,12 @@ impl Driver {
         self.executor().admit(claim, chunk, now);
     }
 
+    /// Says that what a `Load` asked for is not there any more.
+    pub(super) fn gone(&mut self, claim: Claim, offset: Offset) -> Completed {
+        let now = self.now;
+        self.executor().gone(claim, offset, now)
+    }
+
     pub(super) fn commit(&mut self, claim: Claim) {
         if let Some(progress) = self.executor().progress(claim) {
             self.executor().committed(claim, &progress);

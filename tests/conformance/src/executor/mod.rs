@@ -7,6 +7,7 @@ mod model;
 mod order;
 mod progress;
 mod retry;
+mod several;
 mod walk;
 mod window;
 
@@ -19,6 +20,7 @@ pub use hold::*;
 pub use order::*;
 pub use progress::*;
 pub use retry::*;
+pub use several::*;
 pub use walk::agrees_with_the_model;
 pub use window::*;
 
@@ -30,14 +32,21 @@ pub struct ExecutorSetup {
     pub budget: Budget,
     /// How many bodies a group may keep; beyond them it keeps offsets, and asks for a load.
     pub bodies_per_group_max: usize,
+    /// How many records a turn may have at the most: it has more than one where they wait.
+    pub turn_records_max: u32,
     /// Seed of whatever is random inside.
     pub seed: u64,
 }
 
 impl Default for ExecutorSetup {
-    /// Room for everything that a check admits, no body dropped.
+    /// Room for everything that a check admits, no body dropped, one record a turn.
     fn default() -> Self {
-        Self { budget: Budget::new(100_000, 1 << 30), bodies_per_group_max: usize::MAX, seed: 1 }
+        Self {
+            budget: Budget::new(100_000, 1 << 30),
+            bodies_per_group_max: usize::MAX,
+            turn_records_max: 1,
+            seed: 1,
+        }
     }
 }
 
@@ -49,6 +58,8 @@ pub enum Knob {
     Budget,
     /// [`ExecutorSetup::bodies_per_group_max`]: it keeps every body.
     BodiesPerGroup,
+    /// [`ExecutorSetup::turn_records_max`]: its turns have one record.
+    RecordsPerTurn,
     /// That a group never waits for another: several may share a lane.
     LaneOfItsOwn,
 }

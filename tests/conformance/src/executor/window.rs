@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use procession_core::{Budget, Claim, Next, Offset, Turn};
+use procession_core::{Budget, Claim, Completed, Load, Next, Offset, Revoke, Turn};
 
 use super::driver::*;
 use super::{ExecutorSetup, Factory, Knob};
@@ -169,4 +169,72 @@ pub fn a_group_over_its_share_is_loaded_again_in_order(factory: Factory<'_>) {
     driver.idle("the body of a stale claim is dropped");
     driver.admit(new, [(42, "a")]);
     assert_eq!(driver.finish_all(), [42], "the new claim runs what it was given");
+}
+
+/// A record that was to be loaded and is not in the log any more becomes terminal without a turn,
+/// and its group goes on; what is not being loaded is never passed over.
+///
+/// # Panics
+/// If the executor breaks the contract.
+pub fn a_record_that_is_gone_is_passed_over(factory: Factory<'_>) {
+    let check = "a_record_that_is_gone_is_passed_over";
+    let setup = ExecutorSetup { bodies_per_group_max: 1, ..ExecutorSetup::default() };
+    let mut driver = Driver::new(check, factory, setup);
+    if !driver.has(Knob::BodiesPerGroup) {
+        return;
+    }
+    let old = driver.assign(partition(0, 0), 1);
+    let claim = driver.assign(partition(0, 0), 2);
+    driver.admit(claim, (0..6).map(|n| (n, "a")));
+    for never in (0..7).map(Offset::new) {
+        let nothing = driver.gone(claim, never);
+        assert_eq!(nothing, Completed::default(), "{never} was not asked for, yet it is gone");
+    }
+    let (mut ran, mut gone) = (Vec::new(), Vec::new());
+    loop {
+        let now = driver.now;
+        match driver.executor().next(now) {
+            Next::Run(turn) => {
+                ran.extend(offsets(&turn));
+                driver.done(&turn);
+            }
+            Next::Load { offset, .. } if offset.get() % 2 == 1 => {
+                assert_eq!(driver.gone(old, offset), Completed::default(), "a stale claim");
+                let other = Offset::new(offset.get() + 1);
+                assert_eq!(driver.gone(claim, other), Completed::default(), "not asked for");
+                driver.idle("the group waits for its body, or for the word that it is gone");
+                let completed = driver.gone(claim, offset);
+                assert!(completed.progressed, "{offset} is gone: that is progress");
+                let last = offset.get() == 5;
+                assert_eq!(completed.runnable, !last, "after {offset} the group goes on");
+                assert_eq!(driver.gone(claim, offset), Completed::default(), "said twice");
+                // The read was under way all the same: the body comes too late.
+                driver.load(claim, offset);
+                gone.push(offset.get());
+            }
+            Next::Load { claim, offset } => driver.load(claim, offset),
+            Next::Commit(claim) => driver.commit(claim),
+            Next::Idle { .. } => break,
+            other => panic!("nothing is held, yet {other:?}"),
+        }
+    }
+    assert!(gone.contains(&5), "the last record has no body here, yet it was not asked for");
+    let expected: Vec<_> = (0..6).filter(|offset| !gone.contains(offset)).collect();
+    assert_eq!(ran, expected, "what is not gone runs, in order, and once");
+    let progress = driver.finished(claim, "all is finished");
+    assert_eq!(progress.next.get(), 6, "a record that is gone is terminal");
+    assert_eq!(driver.executor().load(), Load::default(), "nothing of the group is left");
+
+    // One that a drain let go of is not terminal: whoever reads on must meet it.
+    driver.admit(claim, (6..8).map(|n| (n, "a")));
+    let turn = driver.run("the head may run");
+    driver.done(&turn);
+    let now = driver.now;
+    let Next::Load { offset, .. } = driver.executor().next(now) else {
+        panic!("one body is kept, so the second record is asked for")
+    };
+    driver.executor().revoke(claim, Revoke::Drain);
+    assert_eq!(driver.gone(claim, offset), Completed::default(), "the claim is drained");
+    let progress = driver.finished(claim, "one more is finished");
+    assert_eq!(progress.next, offset, "what a drain let go of is passed by nobody");
 }

@@ -36,6 +36,11 @@ pub(crate) enum Bug {
     SkipsMissingBodies,
     StartsRetriesEarly,
     CompletesWhatFailed,
+    TurnsMixGroups,
+    PartialVerdictsLoseTheRest,
+    PartialVerdictsRepeatAll,
+    IgnoresWhatIsGone,
+    PassesOverWhatIsNotLoaded,
 }
 
 pub(crate) struct Naive {
@@ -96,7 +101,7 @@ impl Naive {
         Self {
             setup,
             bug,
-            turn_max,
+            turn_max: turn_max.max(setup.turn_records_max as usize),
             lanes: None,
             waiting: Vec::new(),
             open: Vec::new(),
@@ -261,6 +266,9 @@ impl GroupExecutor for Naive {
                 continue;
             }
             let Some(own) = self.own(claim).filter(|own| !own.draining) else { continue };
+            if stored.offset < own.fetch {
+                continue;
+            }
             own.delivered = own.delivered.plus(size(&stored));
             if own.before.covers(stored.offset) && bug != Bug::RunsFinishedRecordsAgain {
                 continue;
@@ -295,9 +303,13 @@ impl GroupExecutor for Naive {
         }
         entry.not_before = None;
         let attempt = NonZeroU32::MIN.saturating_add(entry.attempts);
-        let of_group = self.waiting[at..].iter().filter(|entry| entry.scope == scope);
-        let records: Vec<_> = of_group
-            .take_while(|entry| entry.body == Body::Here)
+        let mixes = self.bug == Bug::TurnsMixGroups;
+        // Those behind the head in its lane, up to the first of another group.
+        let of_lane = self.waiting[at..]
+            .iter()
+            .filter(|entry| mixes || self.share_a_lane(&entry.scope, &scope));
+        let records: Vec<_> = of_lane
+            .take_while(|entry| (mixes || entry.scope == scope) && entry.body == Body::Here)
             .take(self.turn_max)
             .map(|entry| entry.stored.clone())
             .collect();
@@ -324,6 +336,8 @@ impl GroupExecutor for Naive {
         if counts && let Some(own) = self.claims.get_mut(&claim.partition) {
             let terminal = match bug {
                 Bug::CompletesWhatFailed => offsets.len(),
+                Bug::PartialVerdictsLoseTheRest if verdict.terminal > 0 => offsets.len(),
+                Bug::PartialVerdictsRepeatAll if verdict.terminal < offsets.len() as u32 => 0,
                 _ => verdict.terminal as usize,
             };
             let (terminal, rest) = offsets.split_at(terminal);
@@ -340,6 +354,7 @@ impl GroupExecutor for Naive {
                         entry.not_before = (entry.stored.offset == rest[0]).then_some(at);
                         entry.attempts += u32::from(counted || bug == Bug::CountsReleases);
                     }
+                    Rest::Nothing => entry.not_before = None,
                     _ => drop(self.holds.insert(scope.clone(), Hold::Blocked)),
                 }
             }
@@ -348,6 +363,27 @@ impl GroupExecutor for Naive {
         }
         completed.runnable = self.first(now).is_ok();
         completed
+    }
+
+    fn gone(&mut self, claim: Claim, offset: Offset, now: Instant) -> Completed {
+        let any = self.bug == Bug::PassesOverWhatIsNotLoaded;
+        let (before, bug) = (self.waiting.len(), self.bug);
+        let Some(own) = self.own(claim).filter(|own| !own.draining) else {
+            return Completed::default();
+        };
+        let claim = own.claim;
+        if bug != Bug::IgnoresWhatIsGone {
+            self.waiting.retain(|entry| {
+                let asked = entry.body == Body::AskedFor || any;
+                !(entry.claim == claim && entry.stored.offset == offset && asked)
+            });
+        }
+        if self.waiting.len() == before {
+            return Completed::default();
+        }
+        let finished = self.own(claim).map(|own| own.finished.insert(offset));
+        assert!(finished.is_some(), "it was there a moment ago");
+        Completed { runnable: self.first(now).is_ok(), progressed: true, drained: None }
     }
 
     fn hold(&mut self, scope: &Scope, how: Option<Hold>) {

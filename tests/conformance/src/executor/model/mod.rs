@@ -289,6 +289,21 @@ impl Model {
         Ok(())
     }
 
+    /// Verifies what a record that was asked for and is gone was said to have changed.
+    pub(super) fn gone(&mut self, claim: Claim, offset: Offset, completed: Completed) -> Verified {
+        self.loads.remove(&(claim, offset));
+        let live = self.live_mut(claim).expect("loads of ended claims are forgotten");
+        ensure!(
+            completed.progressed && completed.drained.is_none(),
+            "{offset} of {claim} is gone, which makes it terminal, yet that changed {completed:?}"
+        );
+        live.waiting.remove(&offset);
+        live.attempts.remove(&offset);
+        live.terminal.insert(offset);
+        live.uncommitted = true;
+        Ok(())
+    }
+
     /// A snapshot is durable, and the executor was told.
     pub(super) fn committed(&mut self, claim: Claim, progress: Progress) {
         let lane = self.partitions.get_mut(&claim.partition).expect("a known partition");

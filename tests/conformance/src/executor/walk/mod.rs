@@ -73,6 +73,7 @@ impl<'a> Walk<'a> {
         let setup = ExecutorSetup {
             budget: Budget::new(4 + random.below(60), 200 + random.below(4_000)),
             bodies_per_group_max: 1 + random.below(12) as usize,
+            turn_records_max: 1 + random.below(4) as u32,
             seed: random.next(),
         };
         let subject = factory(setup);

@@ -243,8 +243,22 @@ impl Walk<'_> {
         if loads > 0 {
             let nth = self.random.below(loads) as usize;
             let (claim, offset) = *self.model.loads.iter().nth(nth).expect("a load");
-            self.answer(claim, offset);
+            if self.random.once_in(6) {
+                self.gone(claim, offset);
+            } else {
+                self.answer(claim, offset);
+            }
         }
+    }
+
+    /// What was asked for is not in the log any more.
+    fn gone(&mut self, claim: Claim, offset: Offset) {
+        let completed = self.executor.gone(claim, offset, self.now);
+        self.trace.add(format_args!("gone {claim} {offset} -> {completed:?}"));
+        self.was_idle &= !completed.runnable;
+        self.seen.gone += 1;
+        let verified = self.model.gone(claim, offset, completed);
+        self.verify("gone", verified);
     }
 
     pub(super) fn answer(&mut self, claim: Claim, offset: Offset) {
@@ -319,6 +333,8 @@ impl Walk<'_> {
             self.executor.admit(old, Chunk { partition, records, next }, self.now);
             self.executor.committed(old, &Progress::at(next));
             assert_eq!(self.executor.progress(old), None, "a stale claim has no progress");
+            let gone = self.executor.gone(old, Offset::new(0), self.now);
+            assert_eq!(gone, Completed::default(), "nothing is gone under a stale claim");
             assert_eq!(self.executor.revoke(old, Revoke::Fence), 0, "a stale claim has no turns");
         }
         if let Some(&id) = self.ended.front()

@@ -37,6 +37,7 @@ pub(super) struct Seen {
     pub(super) run: u64,
     pub(super) diverted: u64,
     pub(super) loaded: u64,
+    pub(super) gone: u64,
     pub(super) retried: u64,
     pub(super) zombies: u64,
     pub(super) committed: u64,
