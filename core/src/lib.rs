@@ -17,8 +17,8 @@ mod store;
 mod types;
 
 pub use consumer::{
-    BoxError, Class, Consumer, ConsumerBuilder, Drain, Failure, Handle, Policy, Retry, Start,
-    Summary,
+    BoxError, Class, Consumer, ConsumerBuilder, Deliveries, Delivery, Drain, Failure, Handle,
+    OutOfRange, Policy, Retry, Start, Summary, Warning,
 };
 pub use error::{Error, ErrorKind};
 pub use executor::{

@@ -3,20 +3,20 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::future::Future;
-use std::num::NonZeroUsize;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::engine::Engine;
 use super::failure::{BoxError, Class};
-use super::options::{Options, Start};
-use super::{Consumer, Policy, Retry, Summary};
-use crate::executor::{Chains, ChainsOptions, GroupExecutor, Turn};
+use super::options::{Options, OutOfRange, Start};
+use super::{Consumer, Deliveries, Policy, Retry, Summary, Warning};
+use crate::executor::{Chains, ChainsOptions, GroupExecutor, Order, Turn};
 use crate::log::Log;
 use crate::membership::{LocalMembership, Membership, Subscription};
 use crate::runtime::{Bare, Runtime};
 use crate::store::{Fence, OffsetStore};
-use crate::types::Budget;
+use crate::types::{Budget, Claim};
 use crate::{AbsentKey, Error};
 
 /// What a consumer will be. Every setting has a default:
@@ -31,6 +31,10 @@ use crate::{AbsentKey, Error};
 /// | [`commit_every`](Self::commit_every) | 100 ms, while there is something to commit | |
 /// | [`drain_within`](Self::drain_within) | 30 s | turns are dropped at their await point |
 /// | [`absent_key`](Self::absent_key) | [`AbsentKey::Reject`] | the run ends with an error |
+/// | [`order`](Self::order) | [`Order::PerGroup`] | |
+/// | [`batch`](Self::batch) | one record a turn, no linger | |
+/// | [`group_interval`](Self::group_interval), [`turns_per_second`](Self::turns_per_second) | no limit | turns wait |
+/// | [`out_of_range`](Self::out_of_range) | [`OutOfRange::Fail`] | the run ends with an error |
 /// | [`runtime`](Self::runtime) | none: inside the caller's future | |
 /// | [`workers`](Self::workers) | with a runtime: one per core | |
 #[must_use = "a consumer does nothing until it is run"]
@@ -54,12 +58,20 @@ impl ConsumerBuilder {
         store: impl OffsetStore + 'static,
     ) -> Self {
         Self {
-            subscription: Subscription { name: name.into(), logs: vec![Arc::new(log)] },
+            subscription: Subscription::new(name, vec![Arc::new(log)]),
             store: Arc::new(store),
             membership: Arc::new(LocalMembership::new()),
             executor: None,
             options: Options::default(),
         }
+    }
+
+    /// Reads this log as well. May be called several times; each log has its partitions, its
+    /// positions and its share of the budget, and none waits for another. A group is a key *in one
+    /// log*: equal keys of two logs are two groups.
+    pub fn log(mut self, log: impl Log + 'static) -> Self {
+        self.subscription.logs.push(Arc::new(log));
+        self
     }
 
     /// Who decides which member owns which partition.
@@ -149,6 +161,89 @@ impl ConsumerBuilder {
         self
     }
 
+    /// In which order records run; [`Order::PerGroup`] by default.
+    pub const fn order(mut self, order: Order) -> Self {
+        self.options.order = order;
+        self
+    }
+
+    /// Runs all records one after the other, in the one order there is: that of a log with a single
+    /// partition. Refused when the consumer is built if there are more: nothing orders the records
+    /// of two partitions.
+    pub const fn global_order(mut self) -> Self {
+        self.options.order = Order::PerPartition;
+        self.options.global_order = true;
+        self
+    }
+
+    /// Turns of up to so many consecutive records of one group; see [`Turn::records`]. A group with
+    /// fewer waits up to `linger` for more before its turn starts; with zero it never waits. A
+    /// handler's `Ok` finishes all of them; [`Failure::after_first`](super::Failure::after_first)
+    /// says how many leading ones are done, and the rest stays in order. One record by default.
+    ///
+    /// ```
+    /// # use procession_core::*;
+    /// # async fn insert(_: &Stored) -> Result<(), std::io::Error> { Ok(()) }
+    /// # async fn f(builder: ConsumerBuilder) -> Result<(), Error> {
+    /// builder.batch(100, std::time::Duration::from_millis(20)).run(|turn| async move {
+    ///     for (done, stored) in turn.records().iter().enumerate() {
+    ///         let failed = |e| Failure::transient(e).after_first(done as u32);
+    ///         insert(stored).await.map_err(failed)?;
+    ///     }
+    ///     Ok::<_, Failure>(())
+    /// }).await?;
+    /// # Ok(()) }
+    /// ```
+    pub const fn batch(mut self, records_max: u32, linger: Duration) -> Self {
+        self.options.batch = (records_max, linger);
+        self
+    }
+
+    /// At least so much time from the start of one turn of a group to the start of its next, for a
+    /// sink that takes so many changes of one entity a second. No limit by default.
+    pub const fn group_interval(mut self, interval: Duration) -> Self {
+        self.options.group_interval = interval;
+        self
+    }
+
+    /// At most so many turns started a second, over all groups of this member, evenly spread; what
+    /// is not used in a tenth of a second is gone. No limit by default.
+    pub const fn turns_per_second(mut self, turns: NonZeroU32) -> Self {
+        self.options.turns_per_second = Some(turns);
+        self
+    }
+
+    /// Called with the claims that were accepted, before the first turn under them starts: the
+    /// place to fill a cache per group. From whatever thread the news comes on, one call after
+    /// another and in order with [`on_revoked`](Self::on_revoked); it must not block for long, and
+    /// a panic ends the run.
+    pub fn on_assigned(mut self, hook: impl Fn(&[Claim]) + Send + Sync + 'static) -> Self {
+        self.options.hooks.assigned = Some(Arc::new(hook));
+        self
+    }
+
+    /// Called with the claims that were given up, before another member may have their partitions.
+    /// After a drain no turn of them runs any more and what is finished is committed; when a
+    /// partition was lost without one, old turns may still run. Not called when the run is dropped.
+    pub fn on_revoked(mut self, hook: impl Fn(&[Claim]) + Send + Sync + 'static) -> Self {
+        self.options.hooks.revoked = Some(Arc::new(hook));
+        self
+    }
+
+    /// Called with what a person should look at though it stops nothing; it is logged with
+    /// `tracing` in any case.
+    pub fn on_warning(mut self, hook: impl Fn(&Warning) + Send + Sync + 'static) -> Self {
+        self.options.hooks.warning = Some(Arc::new(hook));
+        self
+    }
+
+    /// What to do when records that were not handled are gone from the log:
+    /// [`OutOfRange::Fail`] by default.
+    pub const fn out_of_range(mut self, choice: OutOfRange) -> Self {
+        self.options.out_of_range = choice;
+        self
+    }
+
     /// Another executor than [`Chains`].
     pub fn executor(mut self, executor: impl GroupExecutor + 'static) -> Self {
         self.executor = Some(Box::new(executor));
@@ -172,17 +267,14 @@ impl ConsumerBuilder {
     /// # Errors
     /// [`Config`](crate::ErrorKind::Config) if a setting makes no sense.
     pub fn build(mut self) -> Result<Consumer, Error> {
-        self.options.check(&self.subscription.name)?;
+        self.options.check(&self.subscription)?;
         let executor = self.executor.take().unwrap_or_else(|| self.chains());
-        let Self { subscription, store, membership, options, .. } = self;
-        let workers = match &options.runtime {
-            None => 1,
-            Some(_) => options.workers.unwrap_or_else(cores).min(options.concurrency),
-        };
+        let Self { mut subscription, store, membership, options, .. } = self;
+        subscription.out_of_range = options.out_of_range;
         let runtime = options.runtime.clone().unwrap_or_else(|| Arc::new(Bare));
         let (logs, name) = (subscription.logs.clone(), Arc::clone(&subscription.name));
-        let engine = Arc::new(Engine::new(executor, logs, name, runtime, options, workers));
-        Ok(Consumer::new(engine, store, membership, subscription))
+        let engine = Arc::new(Engine::new(executor, logs, store, name, runtime, options));
+        Ok(Consumer::new(engine, membership, subscription))
     }
 
     /// Builds and runs; see [`Consumer::run`].
@@ -198,11 +290,22 @@ impl ConsumerBuilder {
         self.build()?.run(handler).await
     }
 
+    /// Builds, and yields the turns as a stream; see [`Deliveries`].
+    ///
+    /// # Errors
+    /// As [`build`](Self::build).
+    pub fn stream(self) -> Result<Deliveries, Error> {
+        Ok(self.build()?.stream())
+    }
+
     fn chains(&self) -> Box<dyn GroupExecutor> {
         let rereadable = self.subscription.logs.iter().all(|log| log.info().rereadable);
         let mut options = ChainsOptions::new()
             .budget(self.options.budget)
             .absent_key(self.options.absent_key)
+            .order(self.options.order)
+            .batch(self.options.batch.0, self.options.batch.1)
+            .group_interval(self.options.group_interval)
             .rereadable(rereadable);
         if let Some(seed) = self.options.seed {
             options = options.seed((seed, seed.rotate_left(32)));
@@ -218,8 +321,4 @@ impl fmt::Debug for ConsumerBuilder {
             .field("options", &self.options)
             .finish_non_exhaustive()
     }
-}
-
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }

@@ -9,18 +9,19 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::StreamExt;
-use futures::future::{Either, select, try_join_all};
+use futures::future::{Either, join_all, select, try_join_all};
 use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 
-use super::engine::{Accepted, Engine, EngineInlet, Stop};
-use super::options::Start;
+use super::engine::{Accepted, Engine, EngineInlet, Stop, may_pass};
+use super::options::{OutOfRange, Start};
 use super::summary::Summary;
+use super::warning::Warning;
 use crate::log::{Position, Want};
-use crate::membership::{Event, Membership, Seat, Subscription};
+use crate::membership::{Membership, Seat, Subscription};
 use crate::runtime::later;
 use crate::signal::Seen;
-use crate::store::{Commit, Committed, Key, OffsetStore};
+use crate::store::Key;
 use crate::types::{Budget, Claim, Epoch, Offset, PartitionId};
 use crate::{Error, ErrorKind};
 
@@ -34,7 +35,6 @@ const COMMIT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 pub(crate) struct Control {
     pub(crate) engine: Arc<Engine>,
-    pub(crate) store: Arc<dyn OffsetStore>,
     pub(crate) membership: Arc<dyn Membership>,
     pub(crate) subscription: Subscription,
 }
@@ -47,26 +47,19 @@ impl Control {
         let join = self.membership.join(&self.subscription, inlet);
         let seat: Arc<dyn Seat> = match select(join, pin!(self.stopping())).await {
             Either::Left((Ok(seat), _)) => seat.into(),
-            Either::Left((Err(error), _)) => {
-                engine.close();
-                return Err(error);
-            }
-            Either::Right(_) => {
-                let (summary, failure) = engine.close();
-                return failure.map_or(Ok(summary), Err);
-            }
+            Either::Left((Err(error), _)) => return engine.close(Err(error)),
+            Either::Right(_) => return engine.close(Ok(())),
         };
         engine.seated(Arc::clone(&seat));
         {
-            let ends = self.ends_if_needed().await;
+            self.find_ends().await;
             let drive = pin!(async {
                 let error = seat.drive().await;
                 engine.fail(error);
                 std::future::pending::<()>().await;
             });
-            let claims = pin!(self.claims(ends));
             let background = pin!(async {
-                futures::join!(claims, self.loads(), self.retries(), drive);
+                futures::join!(self.claims(), self.loads(), self.retries(), drive);
             });
             let foreground = pin!(async {
                 futures::join!(self.commits(), self.end());
@@ -74,91 +67,46 @@ impl Control {
             // The background never ends by itself.
             select(foreground, background).await;
         }
+        engine.lost(&engine.owned());
         let left = seat.leave(later(engine.runtime.now(), engine.options.drain_within)).await;
-        let (summary, failure) = engine.close();
-        match failure {
-            Some(error) => Err(error),
-            None => left.map(|()| summary),
-        }
+        engine.close(left)
     }
 
     // ---- Claims ----------------------------------------------------------------------------
 
-    async fn claims(&self, ends: Option<Vec<Vec<Offset>>>) {
+    /// Claims what is assigned, all that came at one time together: they share the budget.
+    async fn claims(&self) {
         let mut seen = Seen::default();
+        let mut running = FuturesUnordered::new();
         loop {
-            match self.engine.take_event() {
-                None => self.engine.control.changed(&mut seen).await,
-                Some(Event::Assigned(partitions)) => {
-                    let claims = partitions.iter().map(|p| self.claim(*p, ends.as_deref()));
-                    match try_join_all(claims).await {
-                        Ok(accepted) => self.engine.claimed(accepted),
-                        Err(error) => self.engine.fail(error),
-                    }
-                }
-                Some(Event::Lost(partitions)) => {
-                    partitions.into_iter().for_each(|p| self.engine.fenced(p));
-                }
-                Some(Event::Failed(error)) => self.engine.fail(error),
-                Some(Event::Records(..)) => unreachable!("records do not go through the inbox"),
+            let started = self.engine.start_claims(|partition| {
+                claim(Arc::clone(&self.engine), partition).boxed().shared()
+            });
+            if !started.is_empty() {
+                running.push(async {
+                    let (partitions, flights): (Vec<_>, Vec<_>) = started.into_iter().unzip();
+                    join_all(flights).await;
+                    self.engine.claimed(&partitions);
+                });
+            }
+            let changed = pin!(self.engine.control.changed(&mut seen));
+            if running.is_empty() {
+                changed.await;
+            } else {
+                select(running.next(), changed).await;
             }
         }
     }
 
-    /// Raises the epoch, in the store and in every fence, before the first turn can start.
-    async fn claim(
-        &self,
-        partition: PartitionId,
-        ends: Option<&[Vec<Offset>]>,
-    ) -> Result<Accepted, Error> {
-        let log = &self.engine.logs[partition.log.get() as usize];
-        let index = partition.partition.get() as usize;
-        let key = Arc::new(Key {
-            subscription: Arc::clone(&self.engine.subscription),
-            log: log.info().uuid,
-            partition: partition.partition,
-        });
-        let mut floor = Epoch::FIRST;
-        let mut start = None;
-        loop {
-            let Some((epoch, progress)) = self.store.claim(&key, floor, start).await? else {
-                let position = match self.engine.options.start {
-                    Start::Earliest => Position::Earliest,
-                    Start::Latest => Position::End,
-                    Start::At(time) => Position::Time(time),
-                };
-                start = log.ends(position).await?.get(index).copied();
-                if start.is_none() {
-                    return Err(self.error(ErrorKind::NotFound).in_partition(partition));
-                }
-                continue;
-            };
-            let mut highest = epoch;
-            for fence in &self.engine.options.fences {
-                highest = highest.max(fence.raise(&key, epoch).await?);
-            }
-            if highest == epoch {
-                let claim = Claim { partition, epoch };
-                let end = ends.map(|ends| ends[partition.log.get() as usize][index]);
-                return Ok(Accepted { claim, key, progress, end });
-            }
-            floor = highest.next().ok_or_else(|| {
-                self.error(ErrorKind::Exhausted)
-                    .with_hint("a fence knows the highest epoch there is")
-            })?;
-        }
-    }
-
-    async fn ends_if_needed(&self) -> Option<Vec<Vec<Offset>>> {
+    async fn find_ends(&self) {
         if !self.engine.options.until_end {
-            return None;
+            return;
         }
-        match try_join_all(self.engine.logs.iter().map(|log| log.ends(Position::End))).await {
-            Ok(ends) => Some(ends),
-            Err(error) => {
-                self.engine.fail(error);
-                None
-            }
+        let ends = self.engine.logs.iter().map(|log| log.ends(Position::End));
+        match select(try_join_all(ends), pin!(self.stopping())).await {
+            Either::Left((Ok(ends), _)) => self.engine.set_ends(ends),
+            Either::Left((Err(error), _)) => self.engine.fail(error),
+            Either::Right(_) => {}
         }
     }
 
@@ -172,7 +120,7 @@ impl Control {
         loop {
             let (dirty, now_wanted) = engine.commit_wanted();
             if engine.is_drained() {
-                if let Err(error) = self.commit().await {
+                if let Err(error) = engine.commit().await {
                     engine.fail(error);
                 }
                 return;
@@ -189,53 +137,14 @@ impl Control {
             }
             // From the start of one commit to the start of the next: a slow disk does not add to it.
             let begun = engine.runtime.now();
-            let mut pause = engine.options.commit_every;
-            match self.commit().await {
-                Ok(()) => {}
+            let pause = match engine.commit().await {
                 Err(error) if may_pass(&error) => {
-                    // The work goes on: what is not durable yet would only run again.
-                    pause = pause.max(COMMIT_AGAIN_AFTER);
-                    engine.commit_failed();
+                    engine.options.commit_every.max(COMMIT_AGAIN_AFTER)
                 }
-                Err(error) => engine.fail(error),
-            }
+                _ => engine.options.commit_every,
+            };
             not_before = later(begun, pause);
         }
-    }
-
-    /// One immutable snapshot per claim goes to the store; only what was acknowledged counts.
-    async fn commit(&self) -> Result<(), Error> {
-        let snapshots = self.engine.snapshots();
-        if snapshots.is_empty() {
-            return Ok(());
-        }
-        let batch: Vec<Commit<'_>> = snapshots
-            .iter()
-            .map(|(claim, key, progress)| Commit { key, epoch: claim.epoch, progress })
-            .collect();
-        let answers = self.store.commit(&batch).await?;
-        if answers.len() != batch.len() {
-            let hint = format!("the store answered {} of {} commits", answers.len(), batch.len());
-            return Err(self.error(ErrorKind::Unsupported).with_hint(hint));
-        }
-        let mut failed = None;
-        for ((claim, _, progress), answer) in snapshots.iter().zip(answers) {
-            match answer {
-                Committed::Done => self.engine.committed(*claim, progress),
-                Committed::Unknown(error) => failed = Some(error.in_partition(claim.partition)),
-                Committed::Fenced(epoch) => {
-                    self.engine.fenced(claim.partition);
-                    let hint = format!(
-                        "epoch {epoch} has claimed it, ours is {}: another member took over",
-                        claim.epoch
-                    );
-                    failed = Some(
-                        self.error(ErrorKind::Fenced).in_partition(claim.partition).with_hint(hint),
-                    );
-                }
-            }
-        }
-        failed.map_or(Ok(()), Err)
     }
 
     // ---- The rest --------------------------------------------------------------------------
@@ -265,19 +174,26 @@ impl Control {
         let log = &self.engine.logs[claim.partition.log.get() as usize];
         let max = Budget::new(1, u64::MAX);
         let want = Want { partition: claim.partition.partition, from: offset, max };
-        match log.read(&[want], max).await {
+        let gone = match log.read(&[want], max).await {
             Ok(chunks) => match chunks.into_iter().next() {
                 Some(chunk) if chunk.records.first().is_some_and(|r| r.offset == offset) => {
-                    self.engine.reloaded(claim, chunk);
+                    return self.engine.reloaded(claim, chunk);
                 }
-                _ => self.engine.fail(
-                    self.error(ErrorKind::NotFound)
-                        .in_partition(claim.partition)
-                        .at_offset(offset)
-                        .with_hint("a record that was read once is not there any more"),
-                ),
+                _ => self
+                    .engine
+                    .error(ErrorKind::Trimmed)
+                    .in_partition(claim.partition)
+                    .at_offset(offset)
+                    .with_hint("a record that was read once is not there any more"),
             },
-            Err(error) => self.engine.fail(error),
+            Err(error) => error,
+        };
+        if gone.kind() == ErrorKind::Trimmed && self.engine.options.out_of_range != OutOfRange::Fail {
+            let (partition, to) = (claim.partition, offset.next());
+            self.engine.warn(&Warning::Skipped { partition, from: offset, to });
+            self.engine.gone(claim, offset);
+        } else {
+            self.engine.fail(gone);
         }
     }
 
@@ -301,8 +217,7 @@ impl Control {
     async fn end(&self) {
         let engine = &self.engine;
         let why = self.stopping().await;
-        let deadline = later(engine.runtime.now(), engine.options.drain_within);
-        engine.drain(&engine.owned(), deadline).await;
+        engine.drain(&engine.owned(), engine.options.drain_within).await;
         if engine.open_turns() > 0 && why != Stop::End {
             engine.cut_off();
         }
@@ -330,13 +245,47 @@ impl Control {
             }
         }
     }
-
-    fn error(&self, kind: ErrorKind) -> Error {
-        Error::new(kind, format!("run subscription \"{}\"", self.engine.subscription))
-    }
 }
 
-/// Whether the same commit may succeed later. An unknown outcome may: the snapshot only grows.
-fn may_pass(error: &Error) -> bool {
-    error.is_retryable() || error.kind() == ErrorKind::Unknown
+/// Raises the epoch, in the store and in every fence, before the first turn can start.
+async fn claim(engine: Arc<Engine>, partition: PartitionId) -> Result<Accepted, Error> {
+    let log = &engine.logs[partition.log.get() as usize];
+    let index = partition.partition.get() as usize;
+    let key = Arc::new(Key {
+        subscription: Arc::clone(&engine.subscription),
+        log: log.info().uuid,
+        partition: partition.partition,
+    });
+    let mut floor = Epoch::FIRST;
+    let mut start = None;
+    loop {
+        if !engine.wants(partition) {
+            // Taken away meanwhile: raising the epoch now would fence who has it.
+            return Err(engine.error(ErrorKind::Fenced).in_partition(partition));
+        }
+        let Some((epoch, progress)) = engine.store.claim(&key, floor, start).await? else {
+            let position = match engine.options.start {
+                Start::Earliest => Position::Earliest,
+                Start::Latest => Position::End,
+                Start::At(time) => Position::Time(time),
+            };
+            start = log.ends(position).await?.get(index).copied();
+            if start.is_none() {
+                return Err(engine.error(ErrorKind::NotFound).in_partition(partition));
+            }
+            continue;
+        };
+        let mut highest = epoch;
+        for fence in &engine.options.fences {
+            highest = highest.max(fence.raise(&key, epoch).await?);
+        }
+        if highest == epoch {
+            return Ok(Accepted { claim: Claim { partition, epoch }, key, progress });
+        }
+        floor = highest.next().ok_or_else(|| {
+            engine
+                .error(ErrorKind::Exhausted)
+                .with_hint("a fence knows the highest epoch there is")
+        })?;
+    }
 }

@@ -25,6 +25,9 @@ pub struct Drain {
     home: Arc<dyn DrainHome>,
     deadline: Instant,
     timer: Box<dyn Timer>,
+    /// Goes on waiting behind the deadline.
+    patient: bool,
+    expired: bool,
 }
 
 /// What a drain asks of the engine that runs the turns.
@@ -89,7 +92,8 @@ impl Drain {
         deadline: Instant,
         timer: Box<dyn Timer>,
     ) -> Self {
-        Self { state, home, deadline, timer }
+        let (patient, expired) = (false, false);
+        Self { state, home, deadline, timer, patient, expired }
     }
 
     /// Blocks the thread until the drain is over. For callbacks of C libraries; in async code,
@@ -113,6 +117,25 @@ impl Drain {
         self.finish()
     }
 
+    /// Goes on behind the deadline until the last turn has ended. What can be dropped is dropped at
+    /// the deadline; what blocks its thread, or is held by the user, is waited for.
+    pub const fn until_ended(mut self) -> Self {
+        self.patient = true;
+        self
+    }
+
+    /// The deadline has come: what can be dropped is, and what has ended by that is drained.
+    fn expire(&mut self) {
+        self.expired = true;
+        let pending = self.state.lock().pending.clone();
+        for partition in pending {
+            let drained = self.home.expire(partition);
+            if drained.open == 0 {
+                self.state.report(drained);
+            }
+        }
+    }
+
     fn finish(&self) -> Vec<Drained> {
         let late = std::mem::take(&mut self.state.lock().pending);
         let expired: Vec<Drained> = late.into_iter().map(|partition| self.home.expire(partition)).collect();
@@ -133,7 +156,11 @@ impl Future for Drain {
             }
         }
         let deadline = self.deadline;
-        if self.state.is_settled() || self.timer.poll_at(deadline, cx).is_ready() {
+        let expired = self.expired || self.timer.poll_at(deadline, cx).is_ready();
+        if expired && self.patient && !self.expired {
+            self.expire();
+        }
+        if self.state.is_settled() || (expired && !self.patient) {
             return Poll::Ready(self.finish());
         }
         Poll::Pending

@@ -2,42 +2,62 @@
 
 mod builder;
 mod control;
+mod delivery;
 mod drain;
 mod engine;
 mod failure;
+mod handle;
+mod judge;
 mod options;
+mod pace;
 mod places;
 mod retry;
+#[cfg(feature = "tower")]
+mod service;
+mod stream;
 mod summary;
+mod warning;
+mod watch;
 mod worker;
 
 pub use builder::ConsumerBuilder;
+pub use delivery::Delivery;
 pub use drain::Drain;
 pub use failure::{BoxError, Class, Failure};
-pub use options::Start;
+pub use handle::Handle;
+pub use options::{OutOfRange, Start};
 pub use retry::{Policy, Retry};
+pub use stream::Deliveries;
 pub use summary::Summary;
+pub use warning::Warning;
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::{Future, poll_fn, ready};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::task::Poll;
+use std::thread;
 
-use crate::Error;
-use crate::executor::{Explain, Load, Scope, Turn};
+use crate::executor::Turn;
 use crate::membership::{Membership, Subscription};
-use crate::signal::Seen;
-use crate::store::OffsetStore;
-use crate::types::{GroupKey, LogId, Partition, PartitionId};
+use crate::{Error, ErrorKind};
 use control::Control;
-use engine::{Engine, Stop};
+use engine::Engine;
 use worker::Worker;
 
 /// A consumer that is ready to run: one member of a subscription.
 ///
+/// | way | the handler | runs |
+/// |---|---|---|
+/// | [`run`](Self::run) | async, `Send` | inside this future, or on worker tasks of a runtime |
+/// | [`run_local`](Self::run_local) | async, may borrow and hold what is not `Send` | inside this future |
+/// | [`run_blocking`](Self::run_blocking) | a plain function | on threads of its own |
+/// | `run_service` (feature `tower`) | a tower `Service` | as `run` |
+/// | [`stream`](Self::stream) | the caller's own loop | wherever the caller polls |
+///
 /// # Ordering
-/// The turns of one group never overlap and follow the order of its records, through retries; the
-/// turns of different groups run side by side, up to the concurrency.
+/// The turns of one group never overlap and follow the order of its records, through retries and
+/// handoffs; the turns of different groups run side by side, up to the concurrency.
 ///
 /// # Durability
 /// At least once: a record whose turn ended well is finished for ever once its progress was
@@ -45,7 +65,6 @@ use worker::Worker;
 #[must_use = "a consumer does nothing until it is run"]
 pub struct Consumer {
     guard: CloseOnDrop,
-    store: Arc<dyn OffsetStore>,
     membership: Arc<dyn Membership>,
     subscription: Subscription,
 }
@@ -53,17 +72,22 @@ pub struct Consumer {
 impl Consumer {
     fn new(
         engine: Arc<Engine>,
-        store: Arc<dyn OffsetStore>,
         membership: Arc<dyn Membership>,
         subscription: Subscription,
     ) -> Self {
-        Self { guard: CloseOnDrop(engine), store, membership, subscription }
+        Self { guard: CloseOnDrop(engine), membership, subscription }
+    }
+
+    fn into_parts(self) -> (CloseOnDrop, Control) {
+        let Self { guard, membership, subscription } = self;
+        let control = Control { engine: Arc::clone(&guard.0), membership, subscription };
+        (guard, control)
     }
 
     /// A handle to look at the run and to end it, from anywhere.
     #[must_use]
     pub fn handle(&self) -> Handle {
-        Handle { engine: Arc::clone(&self.guard.0) }
+        Handle::new(Arc::clone(&self.guard.0))
     }
 
     /// Joins the subscription and runs `handler` for every record whose turn has come, until
@@ -84,46 +108,137 @@ impl Consumer {
     /// what was not committed runs again.
     ///
     /// # Errors
-    /// [`Exhausted`](crate::ErrorKind::Exhausted) when a record failed for good (the error names group,
-    /// partition, offset, attempts and, as its source, the cause), [`Fenced`](crate::ErrorKind::Fenced)
-    /// when another member has claimed a partition, [`Locked`](crate::ErrorKind::Locked) when the
-    /// subscription has a live member (one that is over, with turns still blocked inside a poll, is
-    /// waited for); else what the log or the store failed with. What was
-    /// finished is committed before the error is returned, where the store allows it.
+    /// [`Exhausted`](ErrorKind::Exhausted) when a record failed for good (the error names group,
+    /// partition, offset, attempts and, as its source, the cause), [`Fenced`](ErrorKind::Fenced)
+    /// when somebody outside this membership has claimed a partition,
+    /// [`Trimmed`](ErrorKind::Trimmed) when retention was faster than this subscription; else what
+    /// the log or the store failed with. What was finished is committed before the error is
+    /// returned, where the store allows it.
     pub async fn run<H, F, E>(self, handler: H) -> Result<Summary, Error>
     where
         H: Fn(Turn) -> F + Send + Sync + 'static,
         F: Future<Output = Result<(), E>> + Send + 'static,
         E: Into<BoxError> + Send + 'static,
     {
-        let Self { guard, store, membership, subscription } = self;
-        let engine = &guard.0;
-        let control = Control { engine: Arc::clone(engine), store, membership, subscription };
-        let mut control = Box::pin(control.run());
+        let engine = Arc::clone(&self.guard.0);
         if engine.options.runtime.is_none() {
-            let engine = Arc::clone(engine);
-            let places = engine.options.concurrency;
-            let mut worker = Box::new(Worker::new(engine, 0, handler, places));
-            return poll_fn(|cx| {
-                if let Poll::Ready(result) = control.as_mut().poll(cx) {
-                    return Poll::Ready(result);
-                }
-                // Ready only once the engine is closed, which the control loop reports.
-                let _ = worker.poll_run(cx);
-                Poll::Pending
-            })
-            .await;
+            return self.run_local(handler).await;
         }
-        let (workers, places) = (engine.workers.len(), engine.options.concurrency);
+        let (_guard, control) = self.into_parts();
+        let places = engine.options.concurrency;
+        let workers = engine.options.workers.unwrap_or_else(cores).min(places);
+        engine.set_workers(workers);
         let handler = Arc::new(handler);
         for index in 0..workers {
             let handler = Arc::clone(&handler);
             let share = places / workers + usize::from(index < places % workers);
-            let engine = Arc::clone(engine);
-            let worker = Worker::new(engine, index, move |turn| handler(turn), share);
-            guard.0.runtime.spawn(Box::pin(worker));
+            let worker =
+                Worker::new(Arc::clone(&engine), index, move |turn| handler(turn), share);
+            engine.runtime.spawn(Box::pin(worker));
         }
-        control.await
+        control.run().await
+    }
+
+    /// As [`run`](Self::run), with a handler that may borrow from its surroundings and hold what is
+    /// not `Send` across its awaits. Everything happens inside this future; a
+    /// [`runtime`](ConsumerBuilder::runtime) is used for its clock alone.
+    ///
+    /// ```
+    /// # use procession_core::*;
+    /// # async fn f(builder: ConsumerBuilder) -> Result<(), Error> {
+    /// let seen = std::cell::RefCell::new(Vec::new());
+    /// builder.until_end().build()?.run_local(|turn| {
+    ///     let seen = &seen;
+    ///     async move {
+    ///         seen.borrow_mut().push(turn.offset());
+    ///         Ok::<_, Error>(())
+    ///     }
+    /// }).await?;
+    /// println!("{} records", seen.into_inner().len());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// As [`run`](Self::run).
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub async fn run_local<H, F, E>(self, handler: H) -> Result<Summary, Error>
+    where
+        H: Fn(Turn) -> F,
+        F: Future<Output = Result<(), E>>,
+        E: Into<BoxError>,
+    {
+        let (guard, control) = self.into_parts();
+        let engine = Arc::clone(&guard.0);
+        let places = engine.options.concurrency;
+        engine.set_workers(1);
+        let mut control = Box::pin(control.run());
+        let mut worker = Box::new(Worker::new(engine, 0, handler, places));
+        poll_fn(|cx| {
+            if let Poll::Ready(result) = control.as_mut().poll(cx) {
+                return Poll::Ready(result);
+            }
+            // Ready only once the engine is closed, which the control loop reports.
+            let _ = worker.poll_run(cx);
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Runs a handler that is a plain function, on so many threads of its own, one turn at a time
+    /// each. [`concurrency`](ConsumerBuilder::concurrency) plays no part. The future does the rest
+    /// (reads, claims, commits): keep it polled.
+    ///
+    /// ```
+    /// # use procession_core::*;
+    /// # fn print(_: &Turn) -> Result<(), std::io::Error> { Ok(()) }
+    /// # async fn f(builder: ConsumerBuilder) -> Result<(), Error> {
+    /// let threads = std::num::NonZeroUsize::new(4).expect("not zero");
+    /// builder.build()?.run_blocking(threads, |turn| print(&turn)).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// A function cannot be dropped half-way: at a shutdown, and when this future is dropped, a turn
+    /// that is running runs to its end on its thread. Until then it keeps its partition from the
+    /// next member, and [`Summary::open`] counts it.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run); [`Unavailable`](ErrorKind::Unavailable) if the system refuses a
+    /// thread.
+    pub async fn run_blocking<H, E>(
+        self,
+        threads: NonZeroUsize,
+        handler: H,
+    ) -> Result<Summary, Error>
+    where
+        H: Fn(Turn) -> Result<(), E> + Send + Sync + 'static,
+        E: Into<BoxError> + Send + 'static,
+    {
+        let (guard, control) = self.into_parts();
+        let engine = &guard.0;
+        engine.set_workers(threads.get());
+        let handler = Arc::new(handler);
+        for index in 0..threads.get() {
+            let handler = Arc::clone(&handler);
+            let worker =
+                Worker::new(Arc::clone(engine), index, move |turn| ready(handler(turn)), 1);
+            thread::Builder::new()
+                .name(format!("procession-turns-{index}"))
+                .spawn(move || futures::executor::block_on(worker))
+                .map_err(|e| {
+                    let hint = format!("thread {} of {threads} could not be started", index + 1);
+                    engine.error(ErrorKind::Unavailable).with_hint(hint).caused_by(e)
+                })?;
+        }
+        control.run().await
+    }
+
+    /// The turns as a stream, for a loop of the caller's own. See [`Deliveries`].
+    pub fn stream(self) -> Deliveries {
+        let (guard, control) = self.into_parts();
+        Deliveries::new(guard, control)
     }
 }
 
@@ -139,80 +254,12 @@ struct CloseOnDrop(Arc<Engine>);
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         if !self.0.is_closed() {
-            self.0.close();
+            // Nobody is there to be told what it came to.
+            let _ = self.0.close(Ok(()));
         }
     }
 }
 
-/// Looks at a run and ends it. Cheap to clone; from any thread.
-///
-/// ```no_run
-/// # use procession_core::{ConsumerBuilder, Handle};
-/// # fn on_ctrl_c(_: impl FnMut() + 'static) {}
-/// # async fn f(builder: ConsumerBuilder) -> Result<(), procession_core::Error> {
-/// let consumer = builder.build()?;
-/// let handle = consumer.handle();
-/// // The request is made at the call; the future need not be awaited.
-/// on_ctrl_c(move || drop(handle.shutdown()));
-/// consumer.run(|turn| async move { Ok::<_, std::io::Error>(println!("{turn:?}")) }).await?;
-/// # Ok(()) }
-/// ```
-#[derive(Clone)]
-pub struct Handle {
-    engine: Arc<Engine>,
-}
-
-impl Handle {
-    /// Asks the run to end, at the call: no new turn starts; running ones may end within
-    /// [`drain_within`](ConsumerBuilder::drain_within), then they are dropped at their await
-    /// points; what is finished is committed. The future resolves when the run is over, with the
-    /// number of turns that are still open because they are blocked inside a poll.
-    ///
-    /// # Cancel safety
-    /// Dropping the future stops the waiting, not the shutdown.
-    pub fn shutdown(&self) -> impl Future<Output = usize> + Send + use<> {
-        self.engine.stop(Stop::Shutdown);
-        let engine = Arc::clone(&self.engine);
-        async move {
-            let mut seen = Seen::default();
-            loop {
-                if let Some(summary) = engine.summary() {
-                    return summary.open;
-                }
-                engine.finished.changed(&mut seen).await;
-            }
-        }
-    }
-
-    /// Why a group is where it is: its head, what that is doing, since when, how often it was
-    /// tried. `None` when nothing of the group is waiting or running here.
-    #[must_use]
-    pub fn explain(&self, group: impl Into<GroupKey>) -> Option<Explain> {
-        let group = group.into();
-        self.engine.logs.iter().enumerate().find_map(|(log, l)| {
-            let info = l.info();
-            let partition = Partition::new(info.router.route(group.as_ref(), info.partitions));
-            let partition = PartitionId::new(LogId::new(log as u32), partition);
-            self.engine.explain(&Scope::new(partition, group.clone()))
-        })
-    }
-
-    /// What the run has come to so far; `open` is the turns running now.
-    #[must_use]
-    pub fn counts(&self) -> Summary {
-        self.engine.counts()
-    }
-
-    /// Groups, open turns, records and bytes held right now.
-    #[must_use]
-    pub fn load(&self) -> Load {
-        self.engine.load()
-    }
-}
-
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let subscription = &self.engine.subscription;
-        f.debug_struct("Handle").field("subscription", subscription).finish_non_exhaustive()
-    }
+fn cores() -> usize {
+    thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }

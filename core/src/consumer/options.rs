@@ -1,5 +1,6 @@
 //! What a consumer can be told, with the defaults.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use super::engine::Hooks;
 use super::failure::Classify;
 use super::{Policy, Retry};
+use crate::membership::Subscription;
 use crate::runtime::Runtime;
 use crate::executor::Order;
 use crate::store::Fence;
@@ -61,6 +63,7 @@ pub(crate) struct Options {
     pub(crate) hooks: Hooks,
     pub(crate) out_of_range: OutOfRange,
     pub(crate) order: Order,
+    pub(crate) global_order: bool,
     pub(crate) batch: (u32, Duration),
     pub(crate) group_interval: Duration,
     pub(crate) turns_per_second: Option<NonZeroU32>,
@@ -86,6 +89,7 @@ impl Default for Options {
             hooks: Hooks::default(),
             out_of_range: OutOfRange::Fail,
             order: Order::PerGroup,
+            global_order: false,
             batch: (1, Duration::ZERO),
             group_interval: Duration::ZERO,
             turns_per_second: None,
@@ -96,12 +100,27 @@ impl Default for Options {
 }
 
 impl Options {
-    pub(crate) fn check(&self, subscription: &str) -> Result<(), Error> {
+    pub(crate) fn check(&self, subscription: &Subscription) -> Result<(), Error> {
+        let Subscription { name, logs, .. } = subscription;
         let refuse = |hint: &'static str| {
-            let operation = format!("build a consumer of subscription \"{subscription}\"");
+            let operation = format!("build a consumer of subscription \"{name}\"");
             Err(Error::new(ErrorKind::Config, operation).with_hint(hint))
         };
-        if subscription.is_empty() || subscription.len() > 255 {
+        let partitions: u64 = logs.iter().map(|log| u64::from(log.info().partitions.get())).sum();
+        if self.global_order && partitions > 1 {
+            return refuse(
+                "a global order exists in one partition only; open the log with one, or ask for \
+                 an order per group or per partition",
+            );
+        }
+        let uuids: HashSet<_> = logs.iter().map(|log| log.info().uuid).collect();
+        if uuids.len() < logs.len() {
+            return refuse("the same log was given twice; each record would run twice");
+        }
+        if self.batch.0 == 0 {
+            return refuse("a batch of 0 records would run nothing; it must be at least 1");
+        }
+        if name.is_empty() || name.len() > 255 {
             return refuse("a subscription's name has 1 to 255 bytes");
         }
         if self.concurrency == 0 {

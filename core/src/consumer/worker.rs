@@ -65,7 +65,7 @@ where
 
     /// Runs what can run. Ready when the engine is closed; everything was dropped by then.
     pub(crate) fn poll_run(&mut self, cx: &Context<'_>) -> Poll<()> {
-        self.engine.bells()[self.index].waker.register(cx.waker());
+        self.engine.set_waker(self.index, cx.waker());
         self.places.register(cx.waker());
         let mut polls = 0;
         let mut begun = self.engine.runtime.now();

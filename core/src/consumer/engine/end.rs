@@ -7,6 +7,7 @@ use super::{After, Engine, State};
 use crate::Error;
 use crate::consumer::summary::Summary;
 use crate::membership::Seat;
+use crate::signal::Seen;
 
 /// Why a run ends by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +80,14 @@ impl Engine {
         self.control.notify();
         self.finished.notify();
         outcome
+    }
+
+    /// Resolves when the run is over.
+    pub(crate) async fn until_closed(&self) {
+        let mut seen = Seen::default();
+        while !self.is_closed() {
+            self.finished.changed(&mut seen).await;
+        }
     }
 
     /// What the run came to, once it is over.

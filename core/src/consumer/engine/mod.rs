@@ -20,15 +20,15 @@ mod work;
 
 pub(crate) use commit::may_pass;
 pub(crate) use end::Stop;
-pub(crate) use hooks::{ClaimsHook, Hooks, WarningHook};
-pub(crate) use ownership::{Accepted, ClaimFlight};
-pub(crate) use ownership::EngineInlet;
+pub(crate) use hooks::Hooks;
+pub(crate) use ownership::{Accepted, EngineInlet};
 pub(crate) use work::{EndKind, Ended};
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Waker;
 use std::time::Instant;
 
 use futures::task::AtomicWaker;
@@ -218,6 +218,11 @@ impl Engine {
 
     pub(crate) fn bells(&self) -> &[WorkerBell] {
         self.bells.get().map_or(&[], |bells| bells)
+    }
+
+    /// Whom to wake when there is something to run.
+    pub(crate) fn set_waker(&self, worker: usize, waker: &Waker) {
+        self.bells()[worker].waker.register(waker);
     }
 
     /// Wakes the workers that have nothing to do.

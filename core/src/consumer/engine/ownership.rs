@@ -66,6 +66,9 @@ impl Engine {
     // ---- Coming ----------------------------------------------------------------------------
 
     fn assigned(&self, partitions: Vec<PartitionId>) {
+        if partitions.is_empty() {
+            return self.warn(&Warning::NothingAssigned);
+        }
         self.with(|state, after| {
             for partition in partitions {
                 let pending = state.pending.entry(partition).or_insert(Pending::NEW);

@@ -48,58 +48,27 @@ impl Engine {
             for end in ended.drain(..) {
                 state.end_turn(end, now, after);
             }
-            let live = state.stop.is_none()
-                && state.outcome.is_none()
-                && state.seat.as_ref().is_some_and(|seat| seat.live());
-            // Not yet, or no longer: whoever changes that rings.
-            let mut idle = !live && room > 0;
-            let room = if live { room } else { 0 };
-            while started.len() < room {
-                if let Some(at) = state.pace.as_ref().and_then(|pace| pace.not_before(now)) {
-                    idle = true;
-                    state.arm(at, after);
-                    break;
-                }
-                match state.executor.next(now) {
-                    Next::Run(turn) => {
-                        if let Some(pace) = &mut state.pace {
-                            pace.begin(now);
-                        }
-                        started.push(turn);
-                    }
-                    Next::Load { claim, offset } => {
-                        state.loads.push((claim, offset));
-                        after.control = true;
-                    }
-                    Next::Commit(_) => {
-                        state.commit_now = true;
-                        after.control = true;
-                    }
-                    Next::Divert(turn) => {
-                        // No policy of this version parks or cascades, so nothing is diverted;
-                        // an executor that does it anyway gets its record back, held.
-                        let verdict = Verdict { terminal: 0, rest: Rest::Hold };
-                        state.executor.complete(turn.id(), verdict, now);
-                    }
-                    Next::Idle { until } => {
-                        idle = true;
-                        if let Some(at) = until {
-                            state.arm(at, after);
-                        }
-                        break;
-                    }
-                }
-            }
+            let idle = state.take(room, now, started, after);
             bell.idle.store(idle, Ordering::SeqCst);
             // Full, and perhaps more to run: somebody else may have a place.
             after.ring |= !idle && others && room > 0;
         });
     }
 
-    /// Wakes this worker when anything ends or comes, though it has no free place now.
-    pub(crate) fn wait_for_change(&self, worker: usize) {
-        let _state = self.lock();
-        self.bells()[worker].idle.store(true, Ordering::SeqCst);
+    /// The next turn for a stream, if one can start; it counts as held from here on. If none can,
+    /// the stream is woken when that changes.
+    pub(crate) fn deliver(&self, next: &mut Vec<Turn>) -> Option<Turn> {
+        let now = self.runtime.now();
+        self.with(|state, after| {
+            // At the bound nothing is taken: the verdict that makes room rings.
+            if state.holders < self.options.concurrency {
+                state.take(1, now, next, after);
+            }
+            let turn = next.pop();
+            state.holders += usize::from(turn.is_some());
+            self.bells()[0].idle.store(turn.is_none(), Ordering::SeqCst);
+            turn
+        })
     }
 
     /// A delivery was judged. Says so if its partition was lost meanwhile: it will run elsewhere.
@@ -169,6 +138,58 @@ impl Engine {
 }
 
 impl State {
+    /// Takes up to `room` turns; says whether there are no more to be had for now.
+    fn take(
+        &mut self,
+        room: usize,
+        now: Instant,
+        started: &mut Vec<Turn>,
+        after: &mut After,
+    ) -> bool {
+        let live = self.stop.is_none()
+            && self.outcome.is_none()
+            && self.seat.as_ref().is_some_and(|seat| seat.live());
+        if !live {
+            // Not yet, or no longer: whoever changes that rings.
+            return room > 0;
+        }
+        while started.len() < room {
+            if let Some(at) = self.pace.as_ref().and_then(|pace| pace.not_before(now)) {
+                self.arm(at, after);
+                return true;
+            }
+            match self.executor.next(now) {
+                Next::Run(turn) => {
+                    if let Some(pace) = &mut self.pace {
+                        pace.begin(now);
+                    }
+                    started.push(turn);
+                }
+                Next::Load { claim, offset } => {
+                    self.loads.push((claim, offset));
+                    after.control = true;
+                }
+                Next::Commit(_) => {
+                    self.commit_now = true;
+                    after.control = true;
+                }
+                Next::Divert(turn) => {
+                    // No policy of this version parks or cascades, so nothing is diverted; an
+                    // executor that does it anyway gets its record back, held.
+                    let verdict = Verdict { terminal: 0, rest: Rest::Hold };
+                    self.executor.complete(turn.id(), verdict, now);
+                }
+                Next::Idle { until } => {
+                    if let Some(at) = until {
+                        self.arm(at, after);
+                    }
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
     fn arm(&mut self, at: Instant, after: &mut After) {
         if self.retry_at.is_none_or(|armed| at < armed) {
             self.retry_at = Some(at);
