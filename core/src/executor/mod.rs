@@ -181,7 +181,8 @@ pub enum Next {
     Commit(Claim),
     /// Nothing to run before `until`, or before something else happens.
     Idle {
-        /// When the first group that waits for a moment (a back-off, lingering) may run.
+        /// When the first group that waits for a moment (a back-off, lingering,
+        /// an interval) may run.
         until: Option<Instant>,
     },
 }
@@ -325,6 +326,10 @@ impl fmt::Display for Explain {
                 let left = until.saturating_duration_since(now).as_millis();
                 write!(f, "lingering for more records, {left} ms more")?;
             }
+            GroupState::Paced { until } => {
+                let left = until.saturating_duration_since(now).as_millis();
+                write!(f, "keeping its interval for {left} ms more")?;
+            }
             GroupState::Loading => f.write_str("being read again")?,
             GroupState::Held(Hold::Blocked) => f.write_str("blocked")?,
             GroupState::Held(Hold::Parked) => f.write_str("parked")?,
@@ -358,6 +363,11 @@ pub enum GroupState {
     /// Waiting for more records of the group, or for this moment.
     Lingering {
         /// When it starts with what there is.
+        until: Instant,
+    },
+    /// Waiting for the interval between two turns of the group to pass.
+    Paced {
+        /// When it has passed.
         until: Instant,
     },
     /// Waiting for its body to be read again.

@@ -14,7 +14,7 @@ use super::entries::NIL;
 /// One live scope: its waiting records, and what its head is doing.
 ///
 /// A chain without records and without an open turn is removed, unless it must remember that its
-/// group is held.
+/// group is held, or when its last turn began.
 #[derive(Debug)]
 pub(super) struct Chain {
     name: Name,
@@ -57,6 +57,8 @@ pub(super) enum State {
     BackingOff,
     /// The same, for more records to come, or its alarm.
     Lingering,
+    /// The same, for its interval to pass; perhaps without a record.
+    Paced,
     /// Its body was asked for.
     Loading,
 }
@@ -89,7 +91,7 @@ impl Chain {
 
     /// It waits for a moment, with an alarm or, while it is blocked, without.
     pub(super) const fn is_timed(&self) -> bool {
-        matches!(self.state, State::BackingOff | State::Lingering)
+        matches!(self.state, State::BackingOff | State::Lingering | State::Paced)
     }
 
     pub(super) const fn has_open_turn(&self) -> bool {

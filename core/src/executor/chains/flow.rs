@@ -12,7 +12,7 @@ use super::claims::Live;
 use super::clock::Nanos;
 use super::entries::NIL;
 use super::lane::Lane;
-use super::turns::Ended;
+use super::turns::{Ended, Zombie};
 
 /// How many records are looked up together.
 const AHEAD: usize = 16;
@@ -104,8 +104,9 @@ impl Chains {
         match it.state {
             State::Ready => self.ready.grown(&mut self.groups, chain),
             State::Waiting if it.len == 1 => {
-                self.begin(chain, now);
+                self.begin(chain, 0, now);
             }
+            State::Paced if it.len == 1 => self.unfade(chain, now),
             State::Lingering => self.fuller(chain, now),
             _ => {}
         }
@@ -153,10 +154,10 @@ impl Chains {
         let it = self.groups.get_mut(chain);
         it.state = State::Waiting;
         let runnable = if it.len == 0 {
-            self.retire(chain);
+            self.retire(chain, 0, now);
             false
         } else {
-            self.begin(chain, now)
+            self.begin(chain, 0, now)
         };
         self.claims.notice(slot);
         Completed { runnable, progressed: true, drained: None }
@@ -210,7 +211,8 @@ impl Chains {
     pub(super) fn end(&mut self, turn: Ended, verdict: Verdict, now: Nanos) -> Completed {
         let chain = turn.chain;
         let it = self.groups.get_mut(chain);
-        let slot = it.slot;
+        let (slot, started) = (it.slot, it.since);
+        let free_at = self.free_at(started);
         let Some(live) = self.claims.live_mut(slot) else { unreachable!("a zombie has no claim") };
         live.open -= 1;
         let terminal = verdict.terminal.min(turn.records);
@@ -225,12 +227,13 @@ impl Chains {
         if live.draining {
             completed.drained = (live.open == 0).then_some(live.claim);
             self.drop_rest(chain);
+            self.retire(chain, free_at, now);
         } else if it.len == 0 {
-            self.retire(chain);
+            self.retire(chain, free_at, now);
         } else if terminal == turn.records {
-            completed.runnable = self.begin(chain, now);
+            completed.runnable = self.begin(chain, free_at, now);
         } else {
-            completed.runnable = self.again(chain, verdict.rest, now);
+            completed.runnable = self.again(chain, verdict.rest, free_at, now);
         }
         self.claims.notice(slot);
         completed
@@ -253,17 +256,18 @@ impl Chains {
     }
 
     /// A turn of a fenced claim has ended: its chain opens.
-    pub(super) fn bury(&mut self, chain: u32, head: Offset, now: Nanos) -> Completed {
+    pub(super) fn bury(&mut self, chain: u32, zombie: &Zombie, now: Nanos) -> Completed {
+        let free_at = self.free_at(zombie.started);
         let it = self.groups.get_mut(chain);
         it.state = State::Waiting;
         if it.is_loose() {
-            self.loose_zombies.remove(&(it.slot, head));
+            self.loose_zombies.remove(&(it.slot, zombie.head));
         }
         let mut completed = Completed::default();
         if it.len == 0 {
-            self.retire(chain);
+            self.retire(chain, free_at, now);
         } else {
-            completed.runnable = self.begin(chain, now);
+            completed.runnable = self.begin(chain, free_at, now);
         }
         completed
     }

@@ -40,7 +40,7 @@ impl Chains {
         it.eager |= it.is_diverted();
         let blocked = it.is_blocked();
         if it.len == 0 && !it.has_open_turn() {
-            if how.is_none() {
+            if how.is_none() && it.state != State::Paced {
                 self.bare -= 1;
                 self.groups.remove(chain);
             }
@@ -55,9 +55,9 @@ impl Chains {
                     self.make_ready(chain, now);
                 }
                 // Time goes on while the group is blocked, but wakes nobody.
-                State::BackingOff | State::Lingering if blocked => self.cancel_alarm(chain),
-                State::BackingOff | State::Lingering => self.set_alarm(chain),
-                State::Running | State::Shut | State::Loading => {}
+                _ if it.is_timed() && blocked => self.cancel_alarm(chain),
+                _ if it.is_timed() => self.set_alarm(chain),
+                _ => {}
             }
         }
         let it = self.groups.get(chain);

@@ -38,14 +38,14 @@ use crate::types::{Budget, Claim, Offset, Progress};
 ///  scope ─hash─> chain ──> record ─> record ─> record
 ///                  │
 ///                  ├── ready: queues by length, longest first, with ageing
-///                  ├── clock: a heap of moments: back-offs, lingering
+///                  ├── clock: a heap of moments: back-offs, lingering, intervals
 ///                  └── turns: open ones, by a generational id
 ///  claim: the window of unfinished offsets, its records, its share of the budget
 /// ```
 ///
 /// Groups that have nothing here cost nothing, no two groups ever share a lane, and every step is
 /// O(1) for each record of a turn (a
-/// back-off, or lingering, O(log n); giving a partition up O(its records)). In steady state nothing is
+/// back-off, lingering, or an interval, O(log n); giving a partition up O(its records)). In steady state nothing is
 /// allocated per record or turn, but for the list of records in a turn of several. A live group of one record takes some 250 bytes, the record
 /// included, above its payload. Memory that was needed once is kept for the next time, within the
 /// budget; that of a claim's records goes with the claim.
@@ -63,14 +63,17 @@ pub struct Chains {
     bodies_strict: bool,
     turn_records_max: u32,
     linger: Nanos,
+    interval: Nanos,
     groups: Groups,
-    /// Chains that only remember a hold.
+    /// Chains that only remember a hold, or when their last turn began.
     bare: usize,
     /// Records, each a scope of its own, that an old turn still runs: come again, they wait for it.
     loose_zombies: HashMap<(u32, Offset), u32>,
     claims: Claims,
     ready: Ready,
     clock: Clock,
+    /// Empty chains that are forgotten once their interval has passed. Nobody waits for that.
+    fading: Clock,
     turns: Turns,
     time: Timeline,
     held: Budget,
@@ -86,12 +89,14 @@ impl Chains {
             bodies_max: if options.rereadable { options.bodies_max } else { u32::MAX },
             turn_records_max: options.turn_records_max,
             linger: Timeline::span(options.linger),
+            interval: Timeline::span(options.group_interval),
             groups: Groups::new(options.seed),
             bare: 0,
             loose_zombies: HashMap::new(),
             claims: Claims::new(options.budget, options.ranges_max),
             ready: Ready::new(),
             clock: Clock::default(),
+            fading: Clock::default(),
             turns: Turns::new(),
             time: Timeline::default(),
             held: Budget::ZERO,
@@ -128,6 +133,7 @@ impl GroupExecutor for Chains {
 
     fn next(&mut self, now: Instant) -> Next {
         let now = self.time.tell(now);
+        self.fade(now);
         self.ring(now);
         if let Some(chain) = self.ready.pop(&mut self.groups) {
             return self.start(chain, now);
@@ -141,7 +147,7 @@ impl GroupExecutor for Chains {
         let now = self.time.tell(now);
         let Some(turn) = self.turns.close(id) else { return Completed::default() };
         match turn.zombie {
-            Some(zombie) => self.bury(turn.chain, zombie.head, now),
+            Some(zombie) => self.bury(turn.chain, &zombie, now),
             None => self.end(turn, verdict, now),
         }
     }
@@ -187,7 +193,7 @@ impl GroupExecutor for Chains {
         let chain = self.groups.get(self.groups.find(hash, slot, name)?);
         let since = self.time.instant(chain.since)?;
         if chain.len == 0 {
-            // What is left of it is an old turn, or only the memory of a hold.
+            // What is left of it is an old turn, or only a memory.
             let turn = self.turns.zombie(chain.link.0).filter(|_| chain.state == State::Shut)?;
             let (state, attempt) = (GroupState::Shut, turn.attempt);
             let records = self.turns.records(chain.link.0) as usize;
@@ -204,6 +210,7 @@ impl GroupExecutor for Chains {
             (State::BackingOff, None) => {
                 GroupState::BackingOff { until: self.time.instant(chain.until())? }
             }
+            (State::Paced, None) => GroupState::Paced { until: self.time.instant(chain.until())? },
             (State::Lingering, None) => {
                 GroupState::Lingering { until: self.time.instant(chain.until())? }
             }

@@ -24,6 +24,7 @@ pub struct ChainsOptions {
     pub(super) ranges_max: usize,
     pub(super) turn_records_max: u32,
     pub(super) linger: Duration,
+    pub(super) group_interval: Duration,
     pub(super) order: Order,
     pub(super) absent_key: AbsentKey,
     pub(super) seed: Option<(u64, u64)>,
@@ -39,6 +40,7 @@ impl Default for ChainsOptions {
             ranges_max: 16_384,
             turn_records_max: 1,
             linger: Duration::ZERO,
+            group_interval: Duration::ZERO,
             order: Order::PerGroup,
             absent_key: AbsentKey::Reject,
             seed: None,
@@ -124,6 +126,29 @@ impl ChainsOptions {
     pub const fn batch(mut self, records_max: u32, linger: Duration) -> Self {
         self.turn_records_max = if records_max == 0 { 1 } else { records_max };
         self.linger = linger;
+        self
+    }
+
+    /// How far apart two turns of one group start, from start to start; zero by default. It holds
+    /// for a retry too, for a record that is moved away, and for a partition that goes away and
+    /// comes back to this member. Other groups are not concerned.
+    ///
+    /// A group that has become empty is remembered until its interval has passed, so at most as
+    /// many are as turns start in one interval; nothing is allocated for it. Of a group whose
+    /// partition goes away in the middle of a back-off, only the end of its last turn is known, and
+    /// it waits from there. Under [`Order::Unordered`] every record is its own scope: only its own
+    /// retries are kept apart.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use procession_core::{Chains, ChainsOptions};
+    /// // No account is called more than ten times a second.
+    /// let options = ChainsOptions::new().group_interval(Duration::from_millis(100));
+    /// # let _ = Chains::new(options);
+    /// ```
+    #[must_use]
+    pub const fn group_interval(mut self, interval: Duration) -> Self {
+        self.group_interval = interval;
         self
     }
 

@@ -4,6 +4,7 @@ use crate::types::Budget;
 
 use super::Chains;
 use super::chain::State;
+use super::clock::Nanos;
 use super::entries::NIL;
 use super::turns::Zombie;
 
@@ -11,6 +12,7 @@ impl Chains {
     /// Starts nothing more of the claim and drops what waits. Open turns end; the window stays, to
     /// tell what is finished. Returns how many turns are open.
     pub(super) fn drain(&mut self, slot: u32) -> usize {
+        let now = self.time.now();
         let Some(live) = self.claims.live_mut(slot) else { return 0 };
         let open = live.open;
         if std::mem::replace(&mut live.draining, true) {
@@ -27,8 +29,11 @@ impl Chains {
             if self.groups.get(chain).state == State::Running {
                 self.drop_behind_turn(chain);
             } else {
-                self.stop(chain);
+                let free_at = self.stop(chain);
                 self.drop_rest(chain);
+                if !self.groups.get(chain).has_open_turn() {
+                    self.retire(chain, free_at, now);
+                }
             }
         }
         self.claims.get_mut(slot).blocked_loose.clear();
@@ -53,8 +58,9 @@ impl Chains {
                 claim: live.claim,
                 head: live.window.offset(head),
                 attempt: live.entries.get(head).attempts() + 1,
+                started: self.groups.get(chain).since,
             };
-            self.stop(chain);
+            let free_at = self.stop(chain);
             let it = self.groups.get_mut(chain);
             (it.tail, it.len) = (NIL, 0);
             match it.state {
@@ -67,7 +73,7 @@ impl Chains {
                     self.turns.outlive(it.link.0, zombie);
                 }
                 State::Shut => {}
-                _ => self.retire(chain),
+                _ => self.retire(chain, free_at, now),
             }
         }
         let it = self.claims.get_mut(slot);
@@ -81,17 +87,25 @@ impl Chains {
         open
     }
 
-    /// Nothing is to happen to the head any more, unless its turn is open.
-    fn stop(&mut self, chain: u32) {
-        match self.groups.get(chain).state {
+    /// Nothing is to happen to the head any more, unless its turn is open. Returns when a next turn
+    /// may begin.
+    fn stop(&mut self, chain: u32) -> Nanos {
+        let it = self.groups.get(chain);
+        let mut free_at = 0;
+        match it.state {
+            State::Running | State::Shut => return 0,
             State::Ready => self.unready(chain),
-            State::BackingOff | State::Lingering if !self.groups.get(chain).is_blocked() => {
-                self.cancel_alarm(chain);
-            }
-            State::Running | State::Shut => return,
-            State::BackingOff | State::Lingering | State::Loading | State::Waiting => {}
+            State::Paced => free_at = it.until(),
+            // The turn before the back-off began at some moment before now.
+            State::BackingOff => free_at = it.until().min(self.free_at(self.time.now())),
+            State::Lingering | State::Loading | State::Waiting => {}
+        }
+        let it = self.groups.get(chain);
+        if it.is_timed() && !it.is_blocked() {
+            self.cancel_alarm(chain);
         }
         self.groups.get_mut(chain).state = State::Waiting;
+        free_at
     }
 
     /// Drops the records of a chain behind those of its open turn.
@@ -127,9 +141,6 @@ impl Chains {
             let gone = Budget::new(1, live.entries.clear(place));
             live.held = live.held.minus(gone);
             self.held = self.held.minus(gone);
-        }
-        if !it.has_open_turn() {
-            self.retire(chain);
         }
     }
 }

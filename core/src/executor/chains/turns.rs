@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use crate::executor::TurnId;
 use crate::types::{Claim, Offset};
 
+use super::clock::Nanos;
 use super::entries::NIL;
 
 /// Open turns by their id. A place is used again with the next generation, so the id of a turn
@@ -42,6 +43,8 @@ pub(super) struct Zombie {
     pub(super) claim: Claim,
     pub(super) head: Offset,
     pub(super) attempt: u32,
+    /// When the turn began.
+    pub(super) started: Nanos,
 }
 
 impl Turns {

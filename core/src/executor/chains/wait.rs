@@ -7,11 +7,22 @@ use super::chain::{Groups, State};
 use super::clock::{Alarm, Nanos};
 
 impl Chains {
-    /// The chain has another head, and no turn is open.
+    /// When a turn may begin after one that began at `started`.
     #[inline]
-    pub(super) fn begin(&mut self, chain: u32, now: Nanos) -> bool {
+    pub(super) const fn free_at(&self, started: Nanos) -> Nanos {
+        // Not the start itself: a caller's next moment may lie before its last one.
+        if self.interval == 0 { 0 } else { started.saturating_add(self.interval) }
+    }
+
+    /// The chain has another head, no turn is open, and the next one may begin at `free_at`.
+    #[inline]
+    pub(super) fn begin(&mut self, chain: u32, free_at: Nanos, now: Nanos) -> bool {
         let it = self.groups.get_mut(chain);
         it.eager = it.is_diverted();
+        if free_at > now {
+            self.rest_until(chain, State::Paced, free_at, now);
+            return false;
+        }
         self.settle(chain, now, now)
     }
 
@@ -78,12 +89,36 @@ impl Chains {
         loop {
             let groups = &self.groups;
             let Some(alarm) = self.clock.ring(now, |alarm| groups.waits_for(alarm)) else { return };
-            self.make_ready(alarm.chain, now);
+            match self.groups.get(alarm.chain).state {
+                State::Paced => self.settle(alarm.chain, alarm.at, now),
+                _ => self.make_ready(alarm.chain, now),
+            };
         }
     }
 
+    /// Forgets the empty chains whose interval has passed.
+    pub(super) fn fade(&mut self, now: Nanos) {
+        loop {
+            let groups = &self.groups;
+            let alarm = self.fading.ring(now, |alarm| groups.waits_for(alarm));
+            let Some(Alarm { chain, .. }) = alarm else { return };
+            self.bare -= 1;
+            self.groups.get_mut(chain).state = State::Waiting;
+            self.retire(chain, 0, now);
+        }
+    }
+
+    /// A first record has come to an empty chain whose interval had not passed when it was left.
+    pub(super) fn unfade(&mut self, chain: u32, now: Nanos) {
+        let until = self.groups.get(chain).until();
+        self.groups.get_mut(chain).stamp = self.ready.stamp();
+        let groups = &self.groups;
+        self.fading.forget_one(|alarm| groups.waits_for(alarm));
+        self.begin(chain, until, now);
+    }
+
     /// The head of the chain has run and is not terminal.
-    pub(super) fn again(&mut self, chain: u32, rest: Rest, now: Nanos) -> bool {
+    pub(super) fn again(&mut self, chain: u32, rest: Rest, free_at: Nanos, now: Nanos) -> bool {
         let it = self.groups.get_mut(chain);
         let (slot, loose) = (it.slot, it.is_loose());
         it.eager = true;
@@ -100,20 +135,29 @@ impl Chains {
             let head = live.entries.first(it.tail);
             live.entries.get_mut(head).count_attempt();
         }
-        if at <= now {
+        if at.max(free_at) <= now {
             return self.make_ready(chain, now);
         }
-        self.rest_until(chain, State::BackingOff, at, now);
+        let state = if at < free_at { State::Paced } else { State::BackingOff };
+        self.rest_until(chain, state, at.max(free_at), now);
         false
     }
 
-    /// The chain has no record and no open turn.
-    pub(super) fn retire(&mut self, chain: u32) {
+    /// The chain has no record and no open turn; the next turn of its scope may begin at `free_at`.
+    #[inline]
+    pub(super) fn retire(&mut self, chain: u32, free_at: Nanos, now: Nanos) {
         let it = self.groups.get(chain);
-        if it.hold.is_some() && !it.is_loose() {
-            self.bare += 1;
-        } else {
+        if it.is_loose() || free_at <= now && it.hold.is_none() {
             self.groups.remove(chain);
+            return;
+        }
+        self.bare += 1;
+        if free_at > now {
+            let stamp = self.ready.stamp();
+            let it = self.groups.get_mut(chain);
+            (it.state, it.stamp, it.since) = (State::Paced, stamp, now);
+            it.set_until(free_at);
+            self.fading.set(Alarm { at: free_at, chain, stamp });
         }
     }
 
