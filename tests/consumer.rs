@@ -578,25 +578,6 @@ fn records_appended_while_idle_are_handled() {
 }
 
 #[test]
-fn a_second_live_member_is_refused_until_the_first_is_gone() {
-    let (world, log, store) = (Virtual::new(), MemoryLog::new(1), MemoryStore::new());
-    let membership = procession::LocalMembership::new();
-    let make = || {
-        let consumer = builder(&world, &log, &store).membership(membership.clone());
-        consumer.until_end().build().unwrap()
-    };
-    world.block_on(async {
-        fill(log.clone(), round_robin(1, 1)).await;
-        let mut first = Box::pin(make().run(|_| pending::<Result<(), Error>>()));
-        assert!(poll_once(first.as_mut()).is_pending());
-        let refused = make().run(|_| async { Ok::<_, Error>(()) }).await.unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Locked);
-        drop(first);
-        make().run(|_| async { Ok::<_, Error>(()) }).await.unwrap();
-    });
-}
-
-#[test]
 fn a_member_whose_epoch_was_superseded_stops_and_changes_nothing() {
     let (world, log, store) = (Virtual::new(), MemoryLog::new(1), MemoryStore::new());
     let effects = Effects::default();

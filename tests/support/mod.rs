@@ -241,3 +241,79 @@ pub async fn yield_once() {
     })
     .await;
 }
+
+/// What runs and what ran, over all members: panics at once if two turns of a group overlap or a
+/// record runs before its predecessor is done.
+#[derive(Clone, Default)]
+pub struct Ledger(Arc<Mutex<BTreeMap<String, Line>>>);
+
+#[derive(Default)]
+struct Line {
+    running: bool,
+    done: u64,
+    repeats: usize,
+}
+
+/// A turn that runs, until it is dropped: ended or cut off, it runs no more.
+pub struct Running {
+    ledger: Ledger,
+    group: String,
+}
+
+impl Ledger {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Line>> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    pub fn begin(&self, turn: &procession::Turn) -> Running {
+        let group = turn.group().unwrap().to_string();
+        {
+            let mut lines = self.lock();
+            let line = lines.entry(group.clone()).or_default();
+            assert!(!line.running, "two turns of {group} overlap");
+            line.running = true;
+        }
+        Running { ledger: self.clone(), group }
+    }
+
+    pub fn repeats(&self) -> usize {
+        self.lock().values().map(|line| line.repeats).sum()
+    }
+
+    pub fn done(&self) -> usize {
+        self.lock().values().map(|line| line.done as usize).sum()
+    }
+}
+
+impl Running {
+    /// The effect of every record of the turn; payloads count 0, 1, 2 … inside a group.
+    pub fn done(self, turn: &procession::Turn) {
+        turn.records().iter().for_each(|stored| self.effect(stored));
+    }
+
+    pub fn effect(&self, stored: &procession::Stored) {
+        let payload = stored.record.payload().unwrap();
+        let number: u64 = std::str::from_utf8(payload).unwrap().parse().unwrap();
+        let mut lines = self.ledger.lock();
+        let line = lines.get_mut(&self.group).unwrap();
+        assert!(number <= line.done, "group {}: {number} before {}", self.group, line.done);
+        if number < line.done {
+            line.repeats += 1;
+        } else {
+            line.done += 1;
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(line) = self.ledger.lock().get_mut(&self.group) {
+            line.running = false;
+        }
+    }
+}
+
+/// A number from the environment, for the long forms of tests.
+pub fn scale(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
+}

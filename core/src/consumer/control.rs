@@ -188,8 +188,9 @@ impl Control {
             },
             Err(error) => error,
         };
-        if gone.kind() == ErrorKind::Trimmed && self.engine.options.out_of_range != OutOfRange::Fail {
-            let (partition, to) = (claim.partition, offset.next());
+        if gone.kind() == ErrorKind::Trimmed && self.engine.options.out_of_range != OutOfRange::Fail
+        {
+            let (partition, to) = (claim.partition, offset.after());
             self.engine.warn(&Warning::Skipped { partition, from: offset, to });
             self.engine.gone(claim, offset);
         } else {
@@ -283,9 +284,7 @@ async fn claim(engine: Arc<Engine>, partition: PartitionId) -> Result<Accepted, 
             return Ok(Accepted { claim: Claim { partition, epoch }, key, progress });
         }
         floor = highest.next().ok_or_else(|| {
-            engine
-                .error(ErrorKind::Exhausted)
-                .with_hint("a fence knows the highest epoch there is")
+            engine.error(ErrorKind::Exhausted).with_hint("a fence knows the highest epoch there is")
         })?;
     }
 }

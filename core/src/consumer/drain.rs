@@ -138,7 +138,8 @@ impl Drain {
 
     fn finish(&self) -> Vec<Drained> {
         let late = std::mem::take(&mut self.state.lock().pending);
-        let expired: Vec<Drained> = late.into_iter().map(|partition| self.home.expire(partition)).collect();
+        let expired: Vec<Drained> =
+            late.into_iter().map(|partition| self.home.expire(partition)).collect();
         let mut drained = std::mem::take(&mut self.state.lock().drained);
         drained.extend(expired);
         drained

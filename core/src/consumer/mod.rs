@@ -132,8 +132,7 @@ impl Consumer {
         for index in 0..workers {
             let handler = Arc::clone(&handler);
             let share = places / workers + usize::from(index < places % workers);
-            let worker =
-                Worker::new(Arc::clone(&engine), index, move |turn| handler(turn), share);
+            let worker = Worker::new(Arc::clone(&engine), index, move |turn| handler(turn), share);
             engine.runtime.spawn(Box::pin(worker));
         }
         control.run().await
@@ -249,7 +248,7 @@ impl fmt::Debug for Consumer {
 }
 
 /// Ends the engine when its run is over or dropped: workers drop what they hold.
-struct CloseOnDrop(Arc<Engine>);
+pub(crate) struct CloseOnDrop(Arc<Engine>);
 
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {

@@ -178,7 +178,8 @@ impl<H, F> Drop for Worker<H, F> {
         self.evict(|_| true);
         self.exchange_ended();
         if !self.engine.is_closed() {
-            let hint = "a worker task was dropped before the run was over: is its runtime shut down?";
+            let hint =
+                "a worker task was dropped before the run was over: is its runtime shut down?";
             self.engine.fail(self.engine.error(ErrorKind::Unavailable).with_hint(hint));
         }
         self.engine.holder_ends();

@@ -131,7 +131,8 @@ impl State {
         // What drains goes to somebody else, who ends it.
         let reached = |owned: &super::Owned| {
             !owned.draining
-                && (owned.end_reached || (idle && owned.end.is_some_and(|end| owned.admitted >= end)))
+                && (owned.end_reached
+                    || (idle && owned.end.is_some_and(|end| owned.admitted >= end)))
         };
         if self.claims.values().all(reached) {
             self.stop = Some(Stop::End);

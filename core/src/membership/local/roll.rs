@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     fn log() -> LogUuid {
-        LogUuid::from_bytes([7; 16])
+        LogUuid::from_u128(7)
     }
 
     fn places(work: &Work) -> usize {

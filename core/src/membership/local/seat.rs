@@ -123,7 +123,8 @@ impl LocalSeat {
             readers: Mutex::default(),
             windows: Signal::default(),
         });
-        let (id, any) = rolls.with(&subscription.name, |roll| roll.join(logs, Arc::downgrade(&desk)));
+        let (id, any) =
+            rolls.with(&subscription.name, |roll| roll.join(logs, Arc::downgrade(&desk)));
         if !any {
             // Nothing is there for this member, which is worth a warning.
             inlet.event(Event::Assigned(Vec::new()));
