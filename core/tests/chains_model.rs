@@ -1,6 +1,7 @@
 //! Goal: `Chains` does what a naive model does, whatever happens. Method: random steps on both,
 //! and every answer compared. The model keeps a plain list of records per scope and looks through
-//! all of them at every question; it shares no code with the executor.
+//! all of them at every question; it shares no code with the executor. The declared order, the records
+//! of a turn, lingering and the interval are random, too.
 //!
 //! `PROCESSION_STEPS` sets the number of steps (50,000 by default), `PROCESSION_SEED` the first seed.
 #![expect(clippy::unwrap_used, reason = "a test")]
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use procession_core::{
     AbsentKey, Budget, Chains, ChainsOptions, Chunk, Claim, Completed, Epoch, GroupExecutor,
-    GroupKey, GroupState, Headers, Hold, Load, LogId, Next, Offset, Partition, PartitionId,
+    GroupKey, GroupState, Headers, Hold, Load, LogId, Next, Offset, Order, Partition, PartitionId,
     Progress, Record, Rest, Revoke, RoutingEpoch, Scope, Sequence, Stored, Timestamp, Turn, TurnId,
     Verdict,
 };
@@ -56,6 +57,22 @@ struct Group {
     loading: bool,
     not_before: Option<Instant>,
     hold: Option<Hold>,
+    /// Since when its head was the head with nothing open.
+    since: Option<Instant>,
+    /// The head does not linger.
+    eager: bool,
+}
+
+impl Group {
+    /// Another record is the head, and no turn is open.
+    fn begins(&mut self, now: Instant) {
+        self.since = Some(now);
+        self.eager = self.is_diverted();
+    }
+
+    fn is_diverted(&self) -> bool {
+        matches!(self.hold, Some(Hold::Parked | Hold::Cascading))
+    }
 }
 
 struct Waiting {
@@ -69,6 +86,7 @@ struct Zombie {
     claim: Claim,
     offset: u64,
     attempt: u32,
+    records: usize,
 }
 
 struct Owned {
@@ -91,14 +109,22 @@ struct World {
     rng: fastrand::Rng,
     chains: Chains,
     spread: bool,
+    order: Order,
+    turn_max: usize,
+    linger: Duration,
+    interval: Duration,
     rereadable: bool,
     budget: Budget,
     now: Instant,
+    /// The last moment that the executor was told.
+    told: Instant,
     logs: Vec<Vec<Stored>>,
     durable: Vec<Progress>,
     epochs: Vec<u64>,
     owned: Vec<Option<Owned>>,
     groups: BTreeMap<Name, Group>,
+    /// When the next turn of a scope may begin, for the sake of its interval.
+    free_at: BTreeMap<Name, Instant>,
     open: BTreeMap<TurnId, (Name, Turn)>,
     ended: Vec<TurnId>,
     loads: Vec<(Claim, u64)>,
@@ -118,7 +144,17 @@ impl World {
         let mut rng = fastrand::Rng::with_seed(seed);
         let (spread, rereadable) = (rng.bool(), rng.bool());
         let budget = Budget::new(rng.u64(1..200), rng.u64(100..4_000));
+        let order = *rng
+            .choice(&[Order::PerGroup, Order::PerGroup, Order::PerPartition, Order::Unordered])
+            .unwrap();
+        let turn_max = if rng.bool() { 1 } else { rng.usize(2..6) };
+        let mut some = |max| if rng.bool() { 0 } else { rng.u64(1..max) };
+        let [linger, interval] = [some(30), some(60)].map(Duration::from_millis);
+        let now = Instant::now();
         let options = ChainsOptions::new()
+            .order(order)
+            .batch(turn_max as u32, linger)
+            .group_interval(interval)
             .budget(budget)
             .bodies_max(BODIES_MAX as u32)
             .rereadable(rereadable)
@@ -128,14 +164,20 @@ impl World {
             at: String::new(),
             chains: Chains::new(options),
             spread,
+            order,
+            turn_max,
+            linger,
+            interval,
             rereadable,
             budget,
-            now: Instant::now(),
+            now,
+            told: now,
             logs: vec![Vec::new(); PARTITIONS],
             durable: (0..PARTITIONS).map(|_| Progress::at(Offset::new(rng.u64(0..9)))).collect(),
             epochs: vec![0; PARTITIONS],
             owned: (0..PARTITIONS).map(|_| None).collect(),
             groups: BTreeMap::new(),
+            free_at: BTreeMap::new(),
             open: BTreeMap::new(),
             ended: Vec::new(),
             loads: Vec::new(),
@@ -164,6 +206,8 @@ impl World {
 
     fn assign(&mut self) {
         let p = self.rng.usize(0..PARTITIONS);
+        // The executor is told the time before it fences the old claim.
+        self.told = self.now;
         if self.owned[p].is_some() {
             self.let_go(p, false);
         }
@@ -206,18 +250,26 @@ impl World {
     /// What a drain or a fence does to the model.
     fn let_go(&mut self, p: usize, drain: bool) {
         let owned = self.owned[p].as_mut().unwrap();
-        for (_, group) in self.groups.iter_mut().filter(|(name, _)| name.partition() == p) {
+        for (name, group) in self.groups.iter_mut().filter(|(name, _)| name.partition() == p) {
             group.loading = false;
-            group.not_before = None;
+            // Of a group in back-off, only that its last turn began before now is known.
+            if let Some(at) = group.not_before.take()
+                && let Some(free) = self.free_at.get_mut(name)
+                && at >= *free
+                && at > self.told
+            {
+                *free = at.min(self.told + self.interval);
+            }
+            let running = group.running.map_or(0, |id| self.open[&id].1.records().len());
             if drain {
-                let keep = usize::from(group.running.is_some());
-                owned.dropped.extend(group.waiting.drain(keep..).map(|w| w.offset));
+                owned.dropped.extend(group.waiting.drain(running..).map(|w| w.offset));
                 continue;
             }
             if let Some(id) = group.running.take() {
                 let head = &group.waiting[0];
                 let (offset, attempt) = (head.offset, head.attempts + 1);
-                group.zombie = Some(Zombie { id, claim: owned.claim, offset, attempt });
+                let claim = owned.claim;
+                group.zombie = Some(Zombie { id, claim, offset, attempt, records: running });
             }
             group.waiting.clear();
         }
@@ -234,6 +286,9 @@ impl World {
             let busy = !group.waiting.is_empty() || group.zombie.is_some();
             busy || (group.hold.is_some() && matches!(name, Name::Key(..)))
         });
+        let groups = &self.groups;
+        let lasts = |name: &Name| matches!(name, Name::Key(..)) || groups.contains_key(name);
+        self.free_at.retain(|name, _| lasts(name));
     }
 
     fn hold(&mut self) {
@@ -250,9 +305,10 @@ impl World {
 
     fn set_hold(&mut self, p: usize, key: Option<GroupKey>, how: Option<Hold>) {
         self.chains.hold(&Scope { partition: partition(p), key: key.clone() }, how);
-        if key.is_some() || !self.spread {
-            let name = Name::Key(p, key.map(|key| key.as_ref().to_vec()));
-            self.groups.entry(name).or_default().hold = how;
+        if let Some(name) = self.lane(p, key.as_ref()) {
+            let group = self.groups.entry(name).or_default();
+            group.hold = how;
+            group.eager |= group.is_diverted();
         } else if how.is_none() {
             let loose = |name: &Name| matches!(name, Name::Loose(of, _) if *of == p);
             self.groups.iter_mut().filter(|(name, _)| loose(name)).for_each(|(_, g)| g.hold = None);
@@ -283,11 +339,19 @@ impl World {
         });
     }
 
-    fn name(&self, p: usize, stored: &Stored) -> Name {
-        match stored.record.key() {
-            None if self.spread => Name::Loose(p, stored.offset.get()),
-            key => Name::Key(p, key.map(|key| key.as_ref().to_vec())),
+    /// The scope of a key; `None` where each record is its own.
+    fn lane(&self, p: usize, key: Option<&GroupKey>) -> Option<Name> {
+        match (self.order, key) {
+            (Order::Unordered, _) => None,
+            (Order::PerPartition, _) => Some(Name::Key(p, None)),
+            (_, None) if self.spread => None,
+            (_, key) => Some(Name::Key(p, key.map(|key| key.as_ref().to_vec()))),
         }
+    }
+
+    fn name(&self, p: usize, stored: &Stored) -> Name {
+        let lane = self.lane(p, stored.record.key());
+        lane.unwrap_or_else(|| Name::Loose(p, stored.offset.get()))
     }
 
     fn record(&self, p: usize, offset: u64) -> &Stored {
@@ -330,6 +394,7 @@ impl World {
             records: records.clone(),
             next: Offset::new(next),
         };
+        self.told = self.now;
         self.chains.admit(claim, chunk, self.now);
         if owned.draining {
             return;
@@ -345,6 +410,9 @@ impl World {
             let name = self.name(p, &stored);
             let group = self.groups.entry(name).or_default();
             let body = !self.rereadable || group.waiting.len() < BODIES_MAX;
+            if group.waiting.is_empty() {
+                group.begins(self.now);
+            }
             group.waiting.push(Waiting { offset: stored.offset.get(), attempts: 0, body });
         }
     }
@@ -357,13 +425,19 @@ impl World {
         let p = index(claim);
         let stored = self.record(p, offset).clone();
         let name = self.name(p, &stored);
+        let live = self.owned[p].as_ref().is_some_and(|o| o.claim == claim && !o.draining);
+        self.told = self.now;
+        if self.rng.u8(0..4) == 0 {
+            self.gone(claim, offset, live.then_some(&name));
+            return;
+        }
         let chunk = Chunk {
             partition: claim.partition.partition,
             next: stored.offset.after(),
             records: vec![stored],
         };
         self.chains.admit(claim, chunk, self.now);
-        if self.owned[p].as_ref().is_some_and(|o| o.claim == claim && !o.draining) {
+        if live {
             let group = self.groups.get_mut(&name).unwrap();
             assert!(group.loading && group.waiting[0].offset == offset, "{}", self.at);
             group.loading = false;
@@ -371,31 +445,63 @@ impl World {
         }
     }
 
+    /// What was asked for is not in the log any more.
+    fn gone(&mut self, claim: Claim, offset: u64, name: Option<&Name>) {
+        let completed = self.chains.gone(claim, Offset::new(offset), self.now);
+        let mut expected = Completed::default();
+        if let Some(name) = name {
+            let group = self.groups.get_mut(name).unwrap();
+            assert!(group.loading && group.waiting[0].offset == offset, "{}", self.at);
+            group.loading = false;
+            group.waiting.remove(0);
+            group.begins(self.now);
+            self.owned[index(claim)].as_mut().unwrap().done.insert(offset);
+            expected.progressed = true;
+            expected.runnable = self.is_due(name);
+            self.tidy();
+        }
+        assert_eq!(completed, expected, "{}", self.at);
+    }
+
+    /// The moments that the head of a group waits for, back-off and interval, then lingering;
+    /// `None` if there is none, or it waits for something else.
+    fn moments(&self, name: &Name) -> Option<(Option<Instant>, Option<Instant>)> {
+        let group = &self.groups[name];
+        let open = group.running.is_some() || group.zombie.is_some();
+        let held = group.hold == Some(Hold::Blocked);
+        if group.waiting.is_empty() || open || held || group.loading {
+            return None;
+        }
+        let free = self.free_at.get(name).copied();
+        let few = group.waiting.len() < self.turn_max && matches!(name, Name::Key(..));
+        let lingers = few && !group.eager && !self.linger.is_zero();
+        let end = lingers.then(|| group.since.max(free).unwrap() + self.linger);
+        Some((group.not_before.max(free), end))
+    }
+
     /// Whether the head of the group must be handed out now.
-    fn is_due(&self, group: &Group) -> bool {
-        !group.waiting.is_empty()
-            && group.running.is_none()
-            && group.zombie.is_none()
-            && !group.loading
-            && group.hold != Some(Hold::Blocked)
-            && group.not_before.is_none_or(|at| at <= self.now)
+    fn is_due(&self, name: &Name) -> bool {
+        self.moments(name).is_some_and(|(first, second)| first.max(second) <= Some(self.now))
     }
 
     fn next(&mut self) {
+        self.told = self.now;
         match self.chains.next(self.now) {
             Next::Idle { until } => {
-                for (name, group) in &self.groups {
-                    assert!(!self.is_due(group), "{name:?} could run: {}", self.at);
+                for name in self.groups.keys() {
+                    assert!(!self.is_due(name), "{name:?} could run: {}", self.at);
                 }
-                let waits = self.groups.values().filter(|g| g.hold != Some(Hold::Blocked));
-                assert_eq!(until, waits.filter_map(|g| g.not_before).min(), "{}", self.at);
+                let waits = self.groups.keys().filter_map(|name| self.moments(name));
+                let first = waits
+                    .filter_map(|(first, second)| first.filter(|at| *at > self.now).or(second));
+                assert_eq!(until, first.min(), "{}", self.at);
             }
             Next::Load { claim, offset } => {
                 let p = index(claim);
                 let owned = self.owned[p].as_ref().unwrap();
                 assert!(owned.claim == claim && !owned.draining, "{}", self.at);
                 let name = self.name(p, self.record(p, offset.get()));
-                assert!(self.is_due(&self.groups[&name]), "{name:?} may not load: {}", self.at);
+                assert!(self.is_due(&name), "{name:?} may not load: {}", self.at);
                 let group = self.groups.get_mut(&name).unwrap();
                 assert_eq!((group.waiting[0].offset, group.waiting[0].body), (offset.get(), false));
                 group.loading = true;
@@ -412,30 +518,42 @@ impl World {
         let p = index(turn.claim());
         let owned = self.owned[p].as_ref().unwrap();
         assert!(owned.claim == turn.claim() && !owned.draining, "a stale claim starts: {at}");
-        let offset = turn.record().offset.get();
-        assert_eq!(turn.record(), self.record(p, offset), "{at}");
         let name = self.name(p, turn.record());
-        assert!(self.is_due(&self.groups[&name]), "{name:?} may not run: {at}");
-        let group = self.groups.get_mut(&name).unwrap();
+        assert!(self.is_due(&name), "{name:?} may not run: {at}");
+        let group = &self.groups[&name];
         let head = &group.waiting[0];
-        assert!(head.body && head.offset == offset, "out of order: {at}");
+        let few = diverted || matches!(name, Name::Loose(..));
+        let bodies = group.waiting.iter().take_while(|waiting| waiting.body);
+        let expected = bodies.take(if few { 1 } else { self.turn_max });
+        let records = turn.records().iter().map(|stored| stored.offset.get());
+        assert!(records.eq(expected.map(|waiting| waiting.offset)), "out of order: {at}");
+        for stored in turn.records() {
+            assert_eq!(stored, self.record(p, stored.offset.get()), "{at}");
+        }
         assert_eq!(turn.attempt(), head.attempts + 1, "{at}");
         assert_eq!(diverted, group.hold.is_some(), "{at}");
+        let group = self.groups.get_mut(&name).unwrap();
         group.running = Some(turn.id());
         group.not_before = None;
+        if !self.interval.is_zero() {
+            self.free_at.insert(name.clone(), self.now + self.interval);
+        }
         assert!(!self.ended.contains(&turn.id()), "an id is used again: {at}");
         assert!(self.open.insert(turn.id(), (name, turn)).is_none(), "{at}");
     }
 
     fn complete(&mut self) {
         let Some(id) = self.rng.choice(self.open.keys()).copied() else { return };
+        let records = self.open[&id].1.records().len() as u32;
+        let terminal = self.rng.u32(0..records);
         let verdict = match self.rng.u8(0..12) {
-            0 => Verdict { terminal: 0, rest: Rest::Hold },
-            1..3 => {
+            0 => Verdict { terminal, rest: Rest::Hold },
+            1 => Verdict { terminal, rest: Rest::Nothing },
+            2..4 => {
                 let at = self.now + Duration::from_millis(self.rng.u64(0..60));
-                Verdict::again(at, self.rng.bool())
+                Verdict { terminal, rest: Rest::Again { at, counted: self.rng.bool() } }
             }
-            _ => Verdict::done(1),
+            _ => Verdict::done(records),
         };
         self.end(id, verdict);
     }
@@ -443,40 +561,45 @@ impl World {
     fn end(&mut self, id: TurnId, verdict: Verdict) {
         let (name, turn) = self.open.remove(&id).unwrap();
         self.ended.push(id);
+        self.told = self.now;
         let completed = self.chains.complete(id, verdict, self.now);
+        let records = turn.records().len();
         let group = self.groups.get_mut(&name).unwrap();
         let mut expected = Completed::default();
         if group.zombie.as_ref().is_some_and(|zombie| zombie.id == id) {
             group.zombie = None;
+            group.begins(self.now);
         } else {
             assert_eq!(group.running.take(), Some(id), "{}", self.at);
             let owned = self.owned[name.partition()].as_mut().unwrap();
-            let head = &mut group.waiting[0];
-            if verdict.terminal == 1 {
-                owned.done.insert(head.offset);
-                group.waiting.remove(0);
-                expected.progressed = true;
-            } else {
+            let terminal = verdict.terminal as usize;
+            owned.done.extend(group.waiting.drain(..terminal).map(|waiting| waiting.offset));
+            expected.progressed = terminal > 0;
+            if terminal < records {
+                group.eager = true;
+                let head = &mut group.waiting[0];
                 match verdict.rest {
                     Rest::Again { at, counted } => {
                         head.attempts += u32::from(counted);
                         group.not_before = (at > self.now).then_some(at);
                     }
+                    Rest::Nothing => {}
                     _ => {
                         head.attempts += 1;
                         group.hold = Some(Hold::Blocked);
                     }
                 }
-                if owned.draining {
-                    owned.dropped.insert(head.offset);
-                    group.waiting.clear();
-                    group.not_before = None;
-                }
+            } else {
+                group.begins(self.now);
+            }
+            if owned.draining {
+                owned.dropped.extend(group.waiting.drain(..).map(|waiting| waiting.offset));
+                group.not_before = None;
             }
             let left = self.open.values().any(|(_, other)| other.claim() == turn.claim());
             expected.drained = (owned.draining && !left).then_some(turn.claim());
         }
-        expected.runnable = self.is_due(&self.groups[&name]);
+        expected.runnable = self.is_due(&name);
         self.tidy();
         assert_eq!(completed, expected, "{}", self.at);
     }
@@ -548,7 +671,7 @@ impl World {
                 continue;
             }
             let mut groups = self.groups.iter().filter(|(name, _)| name.partition() == p);
-            if !groups.any(|(_, group)| self.is_due(group)) {
+            if !groups.any(|(name, _)| self.is_due(name)) {
                 let (room, told) = (self.returned(p).plus(share), self.owned[p].as_ref().unwrap());
                 assert!(told.allowed.records >= room.records, "{}", self.at);
                 assert!(told.allowed.bytes >= room.bytes, "{}", self.at);
@@ -569,6 +692,7 @@ impl World {
     fn stale(&mut self) {
         if let Some(id) = self.rng.choice(&self.ended) {
             let completed = self.chains.complete(*id, Verdict::done(1), self.now);
+            self.told = self.now;
             assert_eq!(completed, Completed::default(), "{}", self.at);
         }
         let p = self.rng.usize(0..PARTITIONS);
@@ -577,6 +701,16 @@ impl World {
         if self.owned[p].as_ref().is_some_and(|owned| owned.claim == claim) {
             return;
         }
+        self.told = self.now;
+        if let Some(owned) = &self.owned[p] {
+            // Nobody waits for this one.
+            let offset = self.rng.u64(0..owned.fetch + 2);
+            if !self.loads.contains(&(owned.claim, offset)) {
+                self.gone(owned.claim, offset, None);
+            }
+        }
+        let gone = self.chains.gone(claim, Offset::ZERO, self.now);
+        assert_eq!(gone, Completed::default(), "{}", self.at);
         let far = Offset::new(1 << 40);
         let chunk = Chunk { partition: claim.partition.partition, records: vec![], next: far };
         self.chains.admit(claim, chunk, self.now);
@@ -597,12 +731,19 @@ impl World {
             }
         }
         assert_eq!(self.chains.load(), expected, "{}", self.at);
-        let Some((Name::Key(p, key), group)) = self.rng.choice(self.groups.iter()) else { return };
-        let scope = Scope { partition: partition(*p), key: key.clone().map(GroupKey::from) };
+        let Some(name) = self.rng.choice(self.groups.keys()).cloned() else { return };
+        let (p, key) = match &name {
+            Name::Loose(..) => return,
+            // Any key names it.
+            Name::Key(p, None) if self.order == Order::PerPartition => (*p, self.random_key()),
+            Name::Key(p, key) => (*p, key.clone().map(GroupKey::from)),
+        };
+        let scope = Scope { partition: partition(p), key };
         let explain = self.chains.explain(&scope);
+        let group = &self.groups[&name];
         let Some(head) = group.waiting.first() else {
-            let zombie = group.zombie.as_ref().map(|z| (z.claim, z.offset, z.attempt));
-            let told = explain.map(|e| (e.claim, e.head.get(), e.attempts));
+            let zombie = group.zombie.as_ref().map(|z| (z.claim, z.offset, z.attempt, z.records));
+            let told = explain.map(|e| (e.claim, e.head.get(), e.attempts, e.records));
             assert_eq!(told, zombie, "{}", self.at);
             return;
         };
@@ -611,18 +752,30 @@ impl World {
         let expected = (head.offset, head.attempts + u32::from(running), group.waiting.len());
         let told = (explain.head.get(), explain.attempts, explain.records);
         assert_eq!(told, expected, "{}", self.at);
-        assert_eq!(Some(explain.claim), self.owned[*p].as_ref().map(|o| o.claim), "{}", self.at);
-        let state = match (group.hold, group.not_before) {
+        assert_eq!(Some(explain.claim), self.owned[p].as_ref().map(|o| o.claim), "{}", self.at);
+        let (first, second) = self.moments(&name).unwrap_or_default();
+        let state = match (explain.state, group.hold) {
             _ if running => GroupState::Running,
             _ if group.zombie.is_some() => GroupState::Shut,
-            (Some(hold), _) => GroupState::Held(hold),
+            (_, Some(hold)) => GroupState::Held(hold),
+            _ if group.loading => GroupState::Loading,
             // Over, but nobody has asked what to do next.
-            (None, Some(until)) if until > self.now => GroupState::BackingOff { until },
-            (None, Some(until)) if explain.state != GroupState::Ready => {
+            (
                 GroupState::BackingOff { until }
+                | GroupState::Paced { until }
+                | GroupState::Lingering { until },
+                None,
+            ) if until <= self.now && (Some(until) == first || Some(until) == second) => {
+                explain.state
             }
-            (None, _) if group.loading => GroupState::Loading,
-            (None, _) => GroupState::Ready,
+            _ => match (first, second) {
+                (Some(until), _) if until > self.now && group.not_before == first => {
+                    GroupState::BackingOff { until }
+                }
+                (Some(until), _) if until > self.now => GroupState::Paced { until },
+                (_, Some(until)) if until > self.now => GroupState::Lingering { until },
+                _ => GroupState::Ready,
+            },
         };
         assert_eq!(explain.state, state, "{}", self.at);
         assert!(explain.since <= self.now, "{}", self.at);
@@ -640,10 +793,12 @@ impl World {
         }
         self.now += Duration::from_secs(3_600);
         loop {
+            self.now += Duration::from_secs(1);
             self.next();
             self.answer_load();
             if let Some(id) = self.open.keys().next().copied() {
-                self.end(id, Verdict::done(1));
+                let records = self.open[&id].1.records().len() as u32;
+                self.end(id, Verdict::done(records));
             } else if self.loads.is_empty() && self.groups.is_empty() {
                 break;
             }

@@ -150,8 +150,8 @@ impl Chains {
     pub(super) fn pass_over(&mut self, slot: u32, offset: Offset, now: Nanos) -> Completed {
         let Some(live) = self.claims.live_mut(slot) else { return Completed::default() };
         let Some(chain) = live.loading.remove(&offset) else { return Completed::default() };
-        self.finish(chain, 1);
         let it = self.groups.get_mut(chain);
+        self.held = self.held.minus(live.finish(it, 1));
         it.state = State::Waiting;
         let runnable = if it.len == 0 {
             self.retire(chain, 0, now);
@@ -210,15 +210,13 @@ impl Chains {
     #[inline]
     pub(super) fn end(&mut self, turn: Ended, verdict: Verdict, now: Nanos) -> Completed {
         let chain = turn.chain;
+        let free_at = self.free_at(self.groups.get(chain).since);
         let it = self.groups.get_mut(chain);
-        let (slot, started) = (it.slot, it.since);
-        let free_at = self.free_at(started);
+        let slot = it.slot;
         let Some(live) = self.claims.live_mut(slot) else { unreachable!("a zombie has no claim") };
         live.open -= 1;
         let terminal = verdict.terminal.min(turn.records);
-        self.finish(chain, terminal);
-        let it = self.groups.get_mut(chain);
-        let Some(live) = self.claims.live_mut(slot) else { unreachable!("a zombie has no claim") };
+        self.held = self.held.minus(live.finish(it, terminal));
         let mut completed = Completed { progressed: terminal > 0, ..Completed::default() };
         it.state = State::Waiting;
         if terminal < turn.records && verdict.rest == Rest::Hold {
@@ -237,22 +235,6 @@ impl Chains {
         }
         self.claims.notice(slot);
         completed
-    }
-
-    /// The first records of a chain are terminal.
-    #[inline]
-    fn finish(&mut self, chain: u32, records: u32) {
-        let it = self.groups.get_mut(chain);
-        let Some(live) = self.claims.live_mut(it.slot) else { unreachable!("no claim, no record") };
-        for _ in 0..records {
-            let (head, tail) = live.entries.pop(it.tail);
-            it.tail = tail;
-            it.len -= 1;
-            live.window.finish(head);
-            let gone = Budget::new(1, live.entries.clear(head));
-            live.held = live.held.minus(gone);
-            self.held = self.held.minus(gone);
-        }
     }
 
     /// A turn of a fenced claim has ended: its chain opens.
@@ -278,21 +260,34 @@ impl Live {
     /// that is moved away the head alone.
     fn records(&self, chain: &Chain, records_max: u32) -> OneOrMany<Stored> {
         let max = if chain.hold.is_some() { 1 } else { records_max.min(chain.len) };
-        let mut place = self.entries.first(chain.tail);
-        let head = self.entries.get(place).stored(self.window.offset(place));
-        if max == 1 {
-            return OneOrMany::One(head);
-        }
-        let mut many = Vec::with_capacity(max as usize);
-        many.push(head);
-        while many.len() < max as usize {
-            place = self.entries.next_of(place);
-            let entry = self.entries.get(place);
-            if !entry.has_body() {
-                break;
+        let first = self.entries.first(chain.tail);
+        let places = std::iter::successors(Some(first), |place| Some(self.entries.next_of(*place)))
+            .take(max as usize)
+            .take_while(|place| self.entries.get(*place).has_body());
+        let stored = |place| self.entries.get(place).stored(self.window.offset(place));
+        match places.clone().count() {
+            1 => OneOrMany::One(stored(first)),
+            // Allocated for what there is, and not for what there might be.
+            records => {
+                let mut many = Vec::with_capacity(records);
+                many.extend(places.map(stored));
+                OneOrMany::Many(many)
             }
-            many.push(entry.stored(self.window.offset(place)));
         }
-        OneOrMany::Many(many)
+    }
+
+    /// The first records of a chain are terminal. Returns what was held of them.
+    #[inline]
+    fn finish(&mut self, chain: &mut Chain, records: u32) -> Budget {
+        let mut gone = Budget::ZERO;
+        for _ in 0..records {
+            let (head, tail) = self.entries.pop(chain.tail);
+            chain.tail = tail;
+            chain.len -= 1;
+            self.window.finish(head);
+            gone = gone.plus(Budget::new(1, self.entries.clear(head)));
+        }
+        self.held = self.held.minus(gone);
+        gone
     }
 }

@@ -15,6 +15,10 @@ use crate::types::{
     Stored, Timestamp,
 };
 
+mod interval;
+mod orders;
+mod several;
+
 struct Bench {
     chains: Chains,
     now: Instant,
@@ -38,6 +42,10 @@ fn stored(offset: u64, key: Option<&str>, bytes: usize) -> Stored {
         routing: RoutingEpoch::new(1),
         record: Record::from_parts(key.map(GroupKey::from), payload, Headers::default(), None),
     }
+}
+
+fn offsets(turn: &Turn) -> Vec<u64> {
+    turn.records().iter().map(|stored| stored.offset.get()).collect()
 }
 
 impl Bench {
@@ -86,6 +94,19 @@ impl Bench {
 
     fn done(&mut self, id: TurnId) -> Completed {
         self.chains.complete(id, Verdict::done(1), self.now)
+    }
+
+    /// The turn ends, with at most so many of its records terminal.
+    fn end(&mut self, turn: &Turn, terminal: u32, rest: Rest) -> Completed {
+        self.chains.complete(turn.id(), Verdict { terminal, rest }, self.now)
+    }
+
+    /// Nothing may run now; until when.
+    fn idle(&mut self) -> Option<Instant> {
+        match self.chains.next(self.now) {
+            Next::Idle { until } => until,
+            other => panic!("{other:?}"),
+        }
     }
 
     fn again_in(&mut self, id: TurnId, millis: u64, counted: bool) -> Completed {
