@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::engine::{EndKind, Ended, Engine};
-use super::failure::{BoxError, Failure};
+use super::failure::{BoxError, Class, Failure};
 use super::judge::Running;
 use crate::Error;
 use crate::executor::Turn;
@@ -64,12 +64,13 @@ impl Delivery {
     }
 
     /// It failed and may pass: runs again after a back-off, as a failed turn of a handler would. An
-    /// attempt: when they are used up, the policy decides.
+    /// attempt: when they are used up, the policy decides. A [`Failure`] may ask for a
+    /// [delay](Failure::after).
     ///
     /// # Errors
     /// If the verdict came [too late](Self#errors).
     pub fn retry(self, why: impl Into<BoxError>) -> Result<(), Error> {
-        self.fail(Failure::transient(why))
+        self.fail(Failure::as_class(Class::Transient, why.into()))
     }
 
     /// It will fail again whatever happens: the policy decides at once.
@@ -77,7 +78,7 @@ impl Delivery {
     /// # Errors
     /// If the verdict came [too late](Self#errors).
     pub fn reject(self, why: impl Into<BoxError>) -> Result<(), Error> {
-        self.fail(Failure::permanent(why))
+        self.fail(Failure::as_class(Class::Permanent, why.into()))
     }
 
     /// What a handler's result would do: `Ok` acknowledges; an error is judged by its [`Failure`]

@@ -118,6 +118,11 @@ impl Failure {
         self.error
     }
 
+    /// This error as one of that class; a delay and a count that it carries stay.
+    pub(crate) fn as_class(class: Class, error: BoxError) -> Self {
+        Self { class, ..Self::of(error, None) }
+    }
+
     /// What a panic becomes: transient, its message kept.
     pub(crate) fn panic(payload: &(dyn Any + Send)) -> Self {
         let message = payload
