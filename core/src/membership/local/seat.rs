@@ -68,7 +68,7 @@ impl Desk {
         // the store fails with is told by the member whose progress it is.
         let _ = join(drain, self.inlet.settle(&partitions)).await;
         let _ = self.inlet.settle(&partitions).await;
-        partitions.iter().for_each(|partition| drop(self.lock().remove(partition)));
+        self.lock().retain(|partition, _| !partitions.contains(partition));
         self.inlet.event(Event::Lost(partitions));
     }
 
