@@ -398,7 +398,7 @@ fn a_runtime_that_is_gone_is_an_error_of_the_stream_and_no_hang() {
     let log = MemoryLog::new(1);
     futures::executor::block_on(fill(log.clone(), round_robin(1, 3)));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_time().build().unwrap();
-    let tokio = procession::Tokio::from(runtime.handle().clone());
+    let tokio = procession_tokio::Tokio::from(runtime.handle().clone());
     let builder = ConsumerBuilder::new("test", log, MemoryStore::new()).runtime(tokio);
     let mut deliveries = builder.stream().unwrap();
     let first = futures::executor::block_on(deliveries.next()).unwrap().unwrap();

@@ -156,12 +156,19 @@ impl Future for Drain {
                 inner.waker = Some(cx.waker().clone());
             }
         }
-        let deadline = self.deadline;
-        let expired = self.expired || self.timer.poll_at(deadline, cx).is_ready();
-        if expired && self.patient && !self.expired {
-            self.expire();
+        // Settled first: a runtime that is gone has no timer to ask.
+        if self.state.is_settled() {
+            return Poll::Ready(self.finish());
         }
-        if self.state.is_settled() || (expired && !self.patient) {
+        let deadline = self.deadline;
+        if self.expired || self.timer.poll_at(deadline, cx).is_pending() {
+            return Poll::Pending;
+        }
+        if !self.patient {
+            return Poll::Ready(self.finish());
+        }
+        self.expire();
+        if self.state.is_settled() {
             return Poll::Ready(self.finish());
         }
         Poll::Pending
