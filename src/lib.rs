@@ -27,7 +27,9 @@
 //! A [`Record`] has a key: its *group*. A [`Log`] keeps records in partitions, by offset; a
 //! [`Router`] says which group goes where. A *subscription* reads a log at its own pace: a
 //! [`Consumer`] runs a handler for one [`Turn`] after the other, never two of one group at a time,
-//! and an [`OffsetStore`] keeps what is finished. A [`GroupExecutor`] decides what may run.
+//! or yields the turns as a stream of [`Deliveries`]; an [`OffsetStore`] keeps what is finished. A
+//! [`GroupExecutor`] decides what may run. Several members of a subscription share its partitions
+//! ([`LocalMembership`]).
 //!
 //! # Guarantees
 //! - **Order.** A record's turn starts only after its predecessor in the group is finished.
@@ -43,13 +45,14 @@
 //! | `memory` | `MemoryLog`, `MemoryStore`: survives nothing; for tests |
 //! | `tokio` | `Tokio`: a [`Runtime`] value |
 //! | `smol` | `Smol`: a [`Runtime`] value |
+//! | `tower` | `run_service`: a tower service as the handler |
 //! | `full` | all of these |
 //!
 //! No feature excludes another. Without a runtime value everything runs inside the future you
 //! poll, on any executor.
 //!
 //! # Limits
-//! One process per file log, one live member per subscription. A log keeps its partition count.
+//! One process per file log, with all its members. A log keeps its partition count.
 //! Handlers see a record again after a crash: make effects idempotent, by the turn's offset or the
 //! record's sequence.
 
