@@ -30,6 +30,8 @@ pub enum FaultOp {
     SyncDir,
     /// `rename`.
     Rename,
+    /// `unlink`.
+    Unlink,
     /// `open` with `create`.
     Create,
     /// `read_at`.
@@ -349,7 +351,14 @@ impl Disk for MemoryDisk {
         if !world.names.contains_key(path) {
             return Err(io::ErrorKind::NotFound.into());
         }
-        world.changes += 1;
+        world.check(FaultOp::Unlink, path)?;
+        let freed = match world.names.get(path) {
+            Some(Entry::File(id)) => world.nodes[id].data.len() as u64,
+            _ => 0,
+        };
+        if let Some(space) = &mut world.space {
+            *space += freed;
+        }
         world.change(Change::Remove(path.into()));
         Ok(())
     }
