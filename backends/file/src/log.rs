@@ -9,12 +9,13 @@ use std::thread::{self, JoinHandle};
 use async_trait::async_trait;
 use futures::channel::oneshot;
 use procession_core::{
-    Appending, Batch, Budget, Chunk, Error, ErrorKind, LocalMembership, Log, LogInfo, Offset,
-    Position, Version, Want,
+    Appending, Batch, Budget, Chunk, Error, ErrorKind, Log, LogInfo, Offset, Position, Version,
+    Want,
 };
 
 use crate::disk::DiskFile;
 use crate::front::State;
+use crate::members::{Members, Seats};
 use crate::options::OpenOptions;
 use crate::progress::{FileStore, Filing};
 use crate::reader::Question;
@@ -51,7 +52,9 @@ use crate::shared::Shared;
 ///
 /// # Limits
 /// One process at a time has a log open. Four threads per open log: one writes, one reads, one
-/// keeps the progress store, one does chores. Segments are never removed yet. Memory holds up to
+/// keeps the progress store, one does chores. Everything is kept unless
+/// [`retain_bytes`](OpenOptions::retain_bytes) or [`retain_for`](OpenOptions::retain_for) says
+/// otherwise. Memory holds up to
 /// [`groups_max`](OpenOptions::groups_max) groups and the progress of every subscription; a group
 /// that is not in memory costs its next append a look-up in the index files, at the call. A record
 /// that is kept keeps the block of 256 KiB alive that it was read in.
@@ -66,7 +69,7 @@ struct Handle {
     /// Holds the lock of the folder until the threads have ended.
     lock: Mutex<Option<Arc<dyn DiskFile>>>,
     failed: Arc<Mutex<Option<Error>>>,
-    membership: LocalMembership,
+    membership: Members,
 }
 
 impl FileLog {
@@ -129,7 +132,7 @@ impl FileLog {
     }
 
     /// Who is a member of what, shared by all clones.
-    pub(crate) fn membership(&self) -> LocalMembership {
+    pub(crate) fn membership(&self) -> Members {
         self.0.membership.clone()
     }
 
@@ -137,16 +140,21 @@ impl FileLog {
         &self.0.filing
     }
 
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.0.shared
+    }
+
     pub(crate) fn start(
         shared: Arc<Shared>,
         filing: Arc<Filing>,
+        seats: Arc<Seats>,
         report: RecoveryReport,
         threads: Vec<JoinHandle<()>>,
         lock: Arc<dyn DiskFile>,
     ) -> Self {
         let failed = Arc::default();
         let (threads, lock) = (Mutex::new(threads), Mutex::new(Some(lock)));
-        let membership = LocalMembership::new();
+        let membership = Members::new(seats);
         Self(Arc::new(Handle { shared, filing, report, threads, lock, failed, membership }))
     }
 
