@@ -148,6 +148,17 @@ impl Folder {
         (digits.len() == 20).then(|| digits.parse().ok())?
     }
 
+    /// Removes the indexes of segments below the oldest one, which a crash may have left. Without
+    /// permission they stay, which harms nobody.
+    pub(crate) fn drop_stale_indexes(&self, names: &[String], oldest: u64) {
+        for name in names {
+            let id = name.strip_suffix(".idx").and_then(|digits| digits.parse::<u64>().ok());
+            if id.is_some_and(|id| id < oldest) {
+                let _ = self.unlink(&self.at(name));
+            }
+        }
+    }
+
     /// Makes the spare segment if there is none: full of written zeros, so that rolling and
     /// reopening need no free space.
     pub(crate) fn ensure_spare(&self) -> io::Result<()> {

@@ -32,8 +32,8 @@ impl FileLog {
     /// the next open.
     ///
     /// # Errors
-    /// [`Poisoned`](ErrorKind::Poisoned) if the progress store stopped,
-    /// [`Closed`](ErrorKind::Closed), or what the system says to the removal of a file: the segment
+    /// [`Poisoned`](ErrorKind::Poisoned) if the progress store stopped, [`Full`](ErrorKind::Full) if
+    /// it has to grow and cannot, [`Closed`](ErrorKind::Closed), or what the system says to the removal of a file: the segment
     /// is gone all the same, its file goes at the next open.
     ///
     /// # Cancel safety

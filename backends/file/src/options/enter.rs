@@ -63,6 +63,7 @@ impl OpenOptions {
             trims: removed_segments(&folder, meta.log),
         };
         let recovered = recovery.run(&ids, &mut report)?;
+        folder.drop_stale_indexes(&names, recovered.segments[0].id());
         // After the first segment: a progress store without segments is how loss is noticed.
         let filing = Arc::new(Filing::default());
         let (begun, skip) = (recovered.log_number > 0, self.skip_corruption);

@@ -53,57 +53,82 @@ fn a_removed_segment_becomes_the_spare_where_there_is_none() {
 
 /// Goal: a power cut at any step of a trim loses nothing that was kept, brings nothing back that
 /// was removed, and leaves a log without stray files. Method: step the workers of a log without a
-/// spare, cut after every number of changes, reopen twice.
+/// spare, cut after every number of changes, reopen twice; with a gap only, and with the oldest
+/// segments gone too.
 #[test]
 fn a_power_cut_at_any_step_of_a_trim_leaves_a_whole_log() {
-    let (mut undone, mut done) = (0, 0);
-    for changes in 0.. {
-        let disk = MemoryDisk::new();
-        let log = open(&disk);
-        let key = key(&log, "s", 0);
-        block_on(log.store().claim(&key, Epoch::FIRST, Some(Offset::ZERO))).unwrap();
-        let all = fill(&log, 0, "a", 5);
-        let end = all.len() as u64;
-        // Record 1 is stuck in the first segment, and one in the fourth.
-        let stuck = end * 3 / 5 + 3;
-        finish(&log, &key, 1, &[(2, stuck), (stuck + 1, end)]);
-        block_on(log.close()).unwrap();
-        disk.unlink(&Path::new(FOLDER).join(SPARE)).unwrap();
-        disk.sync_dir(Path::new(FOLDER)).unwrap();
-        let options = || keeping(&disk, 0).clock(Arc::new(TestClock::default()));
-        let mut parts = options().open_parts().unwrap();
-        let mut keeper = Keeper::new(Arc::clone(&parts.shared), Arc::clone(&parts.filing));
-        disk.power_off_after(changes);
-        while [keeper.step(), parts.desk.step()].contains(&Pace::More) {}
-        let through = disk.changes() < changes;
-        disk.crash(changes * 31 + 7);
-        drop((keeper, parts));
-        let mut before = None;
-        for life in 0..2 {
-            let what = format!("after {changes} changes, life {life}");
-            let log = keeping(&disk, u64::MAX).open_blocking().expect(&what);
-            assert!(log.recovery().segments_missing.is_empty(), "{what}");
-            let found: Vec<u64> =
-                read_from(&log, 0, 0).unwrap().iter().map(|stored| stored.offset.get()).collect();
-            assert!(found[..2] == [0, 1] && found.contains(&stuck), "{what}: {found:?}");
-            assert!(found.is_sorted_by(|a, b| a < b), "{what}: {found:?}");
-            assert_eq!(*found.last().unwrap(), end - 1, "{what}");
-            let there = log.shared().segments.all();
-            let there: Vec<u64> = there.iter().map(|segment| segment.id()).collect();
-            assert_eq!(segment_files(&disk), there, "{what}");
-            assert!(before.is_none_or(|before| before == found), "{what}");
-            (undone, done) =
-                if found.len() as u64 == end { (undone + 1, done) } else { (undone, done + 1) };
-            before = Some(found);
-            block_on(log.close()).unwrap();
-            assert!(has(&disk, SPARE) && !has(&disk, "spare.new"), "{what}");
+    for oldest_goes in [false, true] {
+        let (mut undone, mut done) = (0, 0);
+        for changes in 0.. {
+            let what = format!("after {changes} changes, oldest goes: {oldest_goes}");
+            let (through, found, all) = cut_while_trimming(oldest_goes, changes, &what);
+            if found == all {
+                undone += 1;
+            } else {
+                done += 1;
+            }
+            if through {
+                break;
+            }
+            assert!(changes < 500, "the trim never ends");
         }
-        if through {
-            break;
-        }
-        assert!(changes < 500, "the trim never ends");
+        assert!(undone > 0 && done > 10, "{undone} {done}");
     }
-    assert!(undone > 0 && done > 10, "{undone} {done}");
+}
+
+/// Whether the trim came to its end, how many records are left, how many there were.
+fn cut_while_trimming(oldest_goes: bool, changes: u64, what: &str) -> (bool, usize, usize) {
+    let disk = MemoryDisk::new();
+    let log = open(&disk);
+    let key = key(&log, "s", 0);
+    block_on(log.store().claim(&key, Epoch::FIRST, Some(Offset::ZERO))).unwrap();
+    let all = fill(&log, 0, "a", 5);
+    let end = all.len() as u64;
+    // One is stuck in the fourth segment, and perhaps one in the first.
+    let stuck = end * 3 / 5 + 3;
+    let (next, done) = if oldest_goes {
+        (stuck, vec![(stuck + 1, end)])
+    } else {
+        (1, vec![(2, stuck), (stuck + 1, end)])
+    };
+    finish(&log, &key, next, &done);
+    block_on(log.close()).unwrap();
+    disk.unlink(&Path::new(FOLDER).join(SPARE)).unwrap();
+    disk.sync_dir(Path::new(FOLDER)).unwrap();
+    let options = keeping(&disk, 0).clock(Arc::new(TestClock::default()));
+    let mut parts = options.open_parts().unwrap();
+    let mut keeper = Keeper::new(Arc::clone(&parts.shared), Arc::clone(&parts.filing));
+    let until = disk.changes() + changes;
+    disk.power_off_after(changes);
+    while [keeper.step(), parts.desk.step()].contains(&Pace::More) {}
+    let through = disk.changes() < until;
+    disk.crash(changes * 31 + 7);
+    drop((keeper, parts));
+    let mut before = None;
+    for life in 0..2 {
+        let log = keeping(&disk, u64::MAX).open_blocking().expect(what);
+        assert!(log.recovery().segments_missing.is_empty(), "{what}, life {life}");
+        let low = earliest(&log, 0);
+        let found: Vec<u64> =
+            read_from(&log, 0, low).unwrap().iter().map(|stored| stored.offset.get()).collect();
+        assert!(found.contains(&stuck) && found.contains(&(next + 1)), "{what}: {found:?}");
+        assert!(found.is_sorted_by(|a, b| a < b), "{what}, life {life}: {found:?}");
+        assert_eq!(*found.last().unwrap(), end - 1, "{what}, life {life}");
+        let there = log.shared().segments.all();
+        let there: Vec<u64> = there.iter().map(|segment| segment.id()).collect();
+        assert_eq!(segment_files(&disk), there, "{what}, life {life}");
+        let stale = |id| has(&disk, &format!("{id:020}.idx"));
+        assert!(!(0..there[0]).any(stale), "{what}, life {life}: a stale index");
+        let count = found.len();
+        assert!(before.is_none_or(|before| before == found), "{what}: something came or went");
+        before = Some(found);
+        block_on(log.close()).unwrap();
+        assert!(has(&disk, SPARE) && !has(&disk, "spare.new"), "{what}, life {life}");
+        if life == 1 {
+            return (through, count, all.len());
+        }
+    }
+    unreachable!("it returns in its second life")
 }
 
 #[test]
@@ -154,7 +179,9 @@ fn readers_of_removed_segments_get_their_records_or_are_told() {
                         let want = Want { partition: Partition::new(0), from, max };
                         match block_on(log.read(&[want], Budget::MAX)) {
                             Ok(chunks) => {
-                                for stored in chunks.iter().flat_map(|chunk| &chunk.records) {
+                                let records = chunks.iter().flat_map(|chunk| &chunk.records);
+                                for (at, stored) in records.enumerate() {
+                                    assert_eq!(stored.offset.get(), from.get() + at as u64);
                                     let text = stored.record.payload().unwrap();
                                     let text = std::str::from_utf8(text).unwrap();
                                     assert_eq!(text.trim_end(), stored.offset.to_string());
