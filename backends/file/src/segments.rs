@@ -97,16 +97,12 @@ impl Segments {
         Arc::make_mut(&mut all).push(segment);
     }
 
-    /// Takes these out of the stream. `before` is told the oldest one that is left, before anybody
-    /// can see it.
-    pub(crate) fn remove(&self, ids: &[u64], before: impl FnOnce(&Segment)) -> Vec<Arc<Segment>> {
+    /// Takes these out of the stream.
+    pub(crate) fn remove(&self, ids: &[u64]) -> Vec<Arc<Segment>> {
         let goes = |segment: &&Arc<Segment>| ids.binary_search(&segment.id()).is_ok();
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let removed: Vec<_> = all.iter().filter(goes).cloned().collect();
         let left: Vec<_> = all.iter().filter(|segment| !goes(segment)).cloned().collect();
-        if let Some(oldest) = left.first() {
-            before(oldest);
-        }
         *all = Arc::new(left);
         drop(all);
         // Whoever has the older list finds this before it finds the file changed.

@@ -189,10 +189,15 @@ impl Shared {
 
     /// Takes segments out of the stream. Their files are there still, and nobody's any more.
     pub(crate) fn remove(&self, decision: &Decision) -> Vec<Arc<Segment>> {
-        // Who sees the shorter stream must see this too, or it would skip what was removed.
-        let removed = self.segments.remove(&decision.segments, |oldest| {
-            self.tail().earliest.clone_from(&oldest.header.base);
-        });
+        let removed = {
+            // Who sees the shorter stream must see where it begins, or it would skip what is gone.
+            let mut tail = self.tail();
+            let removed = self.segments.remove(&decision.segments);
+            if let Some(oldest) = self.segments.all().first() {
+                tail.earliest.clone_from(&oldest.header.base);
+            }
+            removed
+        };
         removed.iter().for_each(|segment| self.files.forget(segment));
         removed
     }

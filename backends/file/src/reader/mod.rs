@@ -17,7 +17,7 @@ use crate::disk::DiskFile;
 use crate::errors::system;
 use crate::index::{self, Spots};
 use crate::segments::Segment;
-use crate::shared::Shared;
+use crate::shared::{Shared, Tail};
 use crate::worker::{Bell, Pace, Worker};
 
 /// A question to the reader, and where the answer goes.
@@ -105,13 +105,12 @@ impl Reader {
     }
 
     fn read_once(&mut self, wants: &[Want], max: Budget) -> Result<Vec<Chunk>, Failed> {
-        let mut tracks = self.tracks(wants)?;
-        let segments = self.shared.segments.all();
+        let (mut tracks, segments) = {
+            let tail = self.shared.tail();
+            // Under one lock: what is removed between the two would be skipped unseen.
+            (self.tracks(&tail, wants)?, self.shared.segments.all())
+        };
         for track in &mut tracks {
-            // Of what was removed since we looked at the ends.
-            if let Some(oldest) = segments.first() {
-                self.refuse_trimmed(track.partition, track.from, &oldest.header.base)?;
-            }
             if !track.done {
                 track.start = self.start(&segments, track.partition, track.from)?;
             }
@@ -150,8 +149,7 @@ impl Reader {
         Ok(tracks.into_iter().filter(|t| t.next != t.from).map(chunk).collect())
     }
 
-    fn tracks(&self, wants: &[Want]) -> Result<Vec<Track>, Error> {
-        let tail = self.shared.tail();
+    fn tracks(&self, tail: &Tail, wants: &[Want]) -> Result<Vec<Track>, Error> {
         wants
             .iter()
             .map(|want| {

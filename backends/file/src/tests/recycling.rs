@@ -1,15 +1,18 @@
 //! A removed segment becomes the spare: what is in it never comes back, whatever interrupts it.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::{fmt, io};
 
+use futures::channel::oneshot;
 use futures::executor::block_on;
 use procession_core::*;
 
 use super::support::*;
 use crate::OpenOptions;
-use crate::disk::{Disk, Fault, FaultOp, MemoryDisk};
+use crate::disk::{Disk, DiskFile, Fault, FaultOp, Kind, MemoryDisk};
 use crate::keeper::Keeper;
+use crate::reader::{Question, Reader};
 use crate::segments::{Folder, SPARE};
 use crate::worker::{Pace, Worker};
 
@@ -217,6 +220,160 @@ fn readers_of_removed_segments_get_their_records_or_are_told() {
     });
     assert!(read > 100, "{read} read, {told} told");
     assert!(segment_files(&disk).len() < 6);
+}
+
+/// A disk that does something else in the middle of a read of a segment.
+struct Interrupted {
+    disk: MemoryDisk,
+    /// After so many reads.
+    hook: Arc<Mutex<Option<(u64, Hook)>>>,
+}
+
+type Hook = Box<dyn FnOnce() + Send>;
+
+struct InterruptedFile(Arc<dyn DiskFile>, Arc<Mutex<Option<(u64, Hook)>>>);
+
+impl Disk for Interrupted {
+    fn open(&self, path: &Path, create: bool) -> io::Result<Arc<dyn DiskFile>> {
+        let file = self.disk.open(path, create)?;
+        let segment = path.extension().is_some_and(|extension| extension == "seg");
+        let hook = Arc::clone(&self.hook);
+        Ok(if segment { Arc::new(InterruptedFile(file, hook)) } else { file })
+    }
+
+    fn kind(&self, path: &Path) -> io::Result<Kind> {
+        self.disk.kind(path)
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.disk.create_dir(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        self.disk.list(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+
+    fn unlink(&self, path: &Path) -> io::Result<()> {
+        self.disk.unlink(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.disk.sync_dir(path)
+    }
+}
+
+impl DiskFile for InterruptedFile {
+    fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
+        let due = {
+            let mut hook = self.1.lock().unwrap();
+            match &mut *hook {
+                Some((0, _)) => hook.take(),
+                Some((left, _)) => {
+                    *left -= 1;
+                    None
+                }
+                None => None,
+            }
+        };
+        if let Some((_, hook)) = due {
+            hook();
+        }
+        self.0.read_at(buf, at)
+    }
+
+    fn write_at(&self, buf: &[u8], at: u64) -> io::Result<usize> {
+        self.0.write_at(buf, at)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync()
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.0.size()
+    }
+
+    fn set_size(&self, size: u64) -> io::Result<()> {
+        self.0.set_size(size)
+    }
+
+    fn try_lock(&self) -> io::Result<bool> {
+        self.0.try_lock()
+    }
+}
+
+impl fmt::Debug for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Interrupted")
+    }
+}
+
+impl fmt::Debug for InterruptedFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("InterruptedFile")
+    }
+}
+
+/// Goal: a segment that is removed in the middle of a read, and wiped to be the spare, gives its
+/// records or an error that says so. Method: trim between any two reads of the file, by hand; with
+/// everything removed, and with a gap where the reader is.
+#[test]
+fn a_segment_removed_in_the_middle_of_a_read_is_read_whole_or_said_to_be_trimmed() {
+    for gap in [false, true] {
+        let (mut whole, mut told, mut led_over) = (0, 0, 0);
+        for after in 0..12 {
+            let disk = MemoryDisk::new();
+            let log = open(&disk);
+            let key = key(&log, "s", 0);
+            let end = fill(&log, 0, "a", 3).len() as u64;
+            if gap {
+                finish(&log, &key, 0, &[(1, end)]);
+            }
+            block_on(log.close()).unwrap();
+            disk.unlink(&Path::new(FOLDER).join(SPARE)).unwrap();
+            let hook = Arc::default();
+            let interrupted = Interrupted { disk: disk.clone(), hook: Arc::clone(&hook) };
+            let options = keeping(&disk, 0).clock(Arc::new(TestClock::default()));
+            let parts = options.disk(Arc::new(interrupted)).open_parts().unwrap();
+            let mut keeper = Keeper::new(Arc::clone(&parts.shared), Arc::clone(&parts.filing));
+            let mut reader = Reader::new(Arc::clone(&parts.shared));
+            let mut desk = parts.desk;
+            let trim = move || while [keeper.step(), desk.step()].contains(&Pace::More) {};
+            *hook.lock().unwrap() = Some((after, Box::new(trim) as Hook));
+            let (answer, mut answered) = oneshot::channel();
+            // The first one that goes, which becomes the spare.
+            let from = parts.shared.segments.all()[usize::from(gap)].header.base[0];
+            let want =
+                Want { partition: Partition::new(0), from: Offset::new(from), max: Budget::MAX };
+            parts.shared.reading.ask(Question::Read(vec![want], Budget::MAX, answer));
+            assert_eq!(reader.step(), Pace::More);
+            match answered.try_recv().unwrap().expect("it was answered") {
+                Ok(chunks) => {
+                    let found: Vec<u64> =
+                        chunks[0].records.iter().map(|stored| stored.offset.get()).collect();
+                    assert!(found.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{found:?}");
+                    if found[0] == from {
+                        whole += 1;
+                    } else {
+                        assert!(gap, "{found:?} of {from} on");
+                        led_over += 1;
+                    }
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Trimmed, "after {after} reads: {error}");
+                    told += 1;
+                }
+            }
+            // Whoever removes them holds the workers.
+            hook.lock().unwrap().take();
+        }
+        assert!(whole > 0 && told + led_over > 1, "{gap}: {whole} {told} {led_over}");
+        assert_eq!(gap, told == 0);
+    }
 }
 
 /// Goal: no frame of an earlier life of the file is ever read. Method: a disk that keeps old bytes

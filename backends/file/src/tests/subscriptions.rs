@@ -30,6 +30,7 @@ impl Running {
             .subscribe(name)
             .commit_every(Duration::from_millis(1))
             .concurrency(1)
+            .until_end()
             .build()
             .unwrap();
         let handle = consumer.handle();
