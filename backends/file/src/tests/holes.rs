@@ -68,6 +68,33 @@ fn reading_inside_and_before_a_gap_goes_on_behind_it_and_next_leads_over_it() {
     assert!(end > behind);
 }
 
+/// Goal: who finds nothing in a read is led over a gap all the same. Method: another partition uses
+/// the budget up, behind the gap.
+#[test]
+fn an_empty_chunk_leads_over_a_gap_when_another_partition_got_everything() {
+    let disk = MemoryDisk::new();
+    let log = keeping(&disk).open_blocking().unwrap();
+    let stuck = key(&log, "s", 0);
+    block_on(log.store().claim(&stuck, Epoch::FIRST, Some(Offset::ZERO))).unwrap();
+    stored(&log, 0, "a", "stuck");
+    fill(&log, 1, "b", 3);
+    stored(&log, 2, "c", "in the gap");
+    fill(&log, 1, "b", 3);
+    trim(&log);
+    assert_eq!(segment_files(&disk), [1, 7]);
+    let behind = log.shared().segments.all()[1].header.base[1];
+    let want = |partition, from| Want {
+        partition: Partition::new(partition),
+        from: Offset::new(from),
+        max: Budget::MAX,
+    };
+    let wants = [want(1, behind), want(2, 0)];
+    let chunks = block_on(log.read(&wants, Budget::new(1, u64::MAX))).unwrap();
+    let next: Vec<_> =
+        chunks.iter().map(|c| (c.partition.get(), c.records.len(), c.next.get())).collect();
+    assert_eq!(next, [(1, 1, behind + 1), (2, 0, 1)]);
+}
+
 #[test]
 fn a_log_with_gaps_reopens_and_misses_nothing() {
     let disk = MemoryDisk::new();
