@@ -259,9 +259,6 @@ impl Writer {
             rounds.extend(front.take_all());
             front.undo(&mut rounds, plan, self.shared.hash);
         }
-        if self.shared.retains {
-            self.shared.keeping.look_again();
-        }
         for round in rounds {
             round.refuse(error.clone());
         }

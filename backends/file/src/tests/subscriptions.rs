@@ -158,6 +158,8 @@ fn a_removed_subscription_keeps_nothing_any_more() {
 fn a_subscription_nobody_uses_is_forgotten_after_its_time_and_is_reported() {
     let disk = MemoryDisk::new();
     let clock = Arc::new(TestClock::default());
+    let at = |millis: i64| clock.wall.store(1000 + millis, Ordering::SeqCst);
+    at(0);
     let open = || {
         let options = options(&disk).retain_bytes(0).clock(Arc::clone(&clock) as _);
         options.expire_subscriptions_after(Duration::from_secs(80)).open_blocking().unwrap()
@@ -169,15 +171,15 @@ fn a_subscription_nobody_uses_is_forgotten_after_its_time_and_is_reported() {
     let names = |log: &FileLog| -> Vec<String> {
         states(log).iter().map(|state| state.name.to_string()).collect()
     };
-    clock.wall.store(89_999, Ordering::SeqCst);
+    at(89_999);
     assert!(trim(&log).expired.is_empty());
     assert_eq!(names(&log), ["idle", "live"]);
-    clock.wall.store(90_000, Ordering::SeqCst);
+    at(90_000);
     let trimmed = trim(&log);
     assert_eq!(trimmed.expired, ["idle".into()]);
     assert_eq!(names(&log), ["live"]);
     // The live one keeps what it has not finished, however long it takes.
-    clock.wall.store(900_000, Ordering::SeqCst);
+    at(900_000);
     let trimmed = trim(&log);
     assert!(trimmed.expired.is_empty(), "reported once");
     assert_eq!(&*trimmed.pinned_by[0].subscription, "live");
@@ -187,9 +189,9 @@ fn a_subscription_nobody_uses_is_forgotten_after_its_time_and_is_reported() {
     assert!(running.end().is_err());
     drop(log);
     let log = open();
-    clock.wall.store(989_999, Ordering::SeqCst);
+    at(989_999);
     assert!(trim(&log).expired.is_empty());
-    clock.wall.store(990_001, Ordering::SeqCst);
+    at(990_001);
     trim(&log);
     assert!(names(&log).is_empty());
     assert!(block_on(log.store().list()).unwrap().is_empty());
