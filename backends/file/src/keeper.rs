@@ -67,7 +67,12 @@ impl Keeping {
         self.bell.ring();
     }
 
-    /// Progress became durable: what was kept for it may go.
+    /// What the last decision said. Told by whoever decides, before any later progress.
+    pub(crate) fn decided(&self, pinned: bool) {
+        self.pinned.store(pinned, Ordering::SeqCst);
+    }
+
+    /// Progress became durable, or was forgotten: what was kept for it may go.
     pub(crate) fn progress_moved(&self) {
         if self.pinned.load(Ordering::SeqCst) {
             self.look_again();
@@ -150,7 +155,6 @@ impl Keeper {
         self.expired.extend(expired);
         let surplus = self.expired.len().saturating_sub(EXPIRED_MAX);
         self.expired.drain(..surplus);
-        self.shared.keeping.pinned.store(!decision.pins.is_empty(), Ordering::SeqCst);
         let removed = self.shared.remove(&decision);
         let mut trimmed = Trimmed {
             segments: removed.len() as u64,

@@ -107,10 +107,6 @@ impl FileLog {
     }
 
     async fn remove(&self, name: Arc<str>, force: bool) -> Result<(), Error> {
-        self.store().ask(|answer| Request::Remove { name, force, answer }).await?;
-        if self.shared().retains {
-            self.shared().keeping.look_again();
-        }
-        Ok(())
+        self.store().ask(|answer| Request::Remove { name, force, answer }).await
     }
 }

@@ -161,7 +161,7 @@ pub(super) struct Staged {
     pub(super) entries: HashMap<Key, Known>,
     trims: Option<Trims>,
     earliest: Option<Vec<u64>>,
-    /// Whether any progress moved.
+    /// Whether any progress moved, or is no more.
     moved: bool,
 }
 
@@ -326,6 +326,7 @@ impl Desk {
         }
         let trims = staged.trims.as_ref().unwrap_or(&self.contents.trims);
         let decision = self.care.decide(&self.contents, staged, segments, trims, now);
+        self.care.keeping.decided(!decision.pins.is_empty());
         if !decision.segments.is_empty() {
             staged.trims = Some(decision.trims.clone());
             staged.earliest = Some(decision.earliest.clone());
@@ -338,6 +339,7 @@ impl Desk {
         if let Some(known) = self.known(staged, &key) {
             let known = Known { progress: None, ..known.clone() };
             staged.entries.insert(key, known);
+            staged.moved = true;
         }
     }
 

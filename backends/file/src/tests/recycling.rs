@@ -141,7 +141,7 @@ fn a_file_that_cannot_be_removed_is_an_error_and_goes_at_the_next_open() {
     let key = key(&log, "s", 0);
     block_on(log.store().claim(&key, Epoch::FIRST, Some(Offset::ZERO))).unwrap();
     let all = fill(&log, 0, "a", 4);
-    let (op, kind) = (FaultOp::Unlink, std::io::ErrorKind::PermissionDenied);
+    let (op, kind) = (FaultOp::Unlink, io::ErrorKind::PermissionDenied);
     disk.fail(Fault { op, path: ".seg".into(), after: 0, kind, stays: true });
     let committed = finish(&log, &key, all.len() as u64, &[]);
     assert!(matches!(committed, Committed::Done));

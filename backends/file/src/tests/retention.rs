@@ -8,10 +8,12 @@ use futures::executor::block_on;
 use procession_core::*;
 
 use super::support::*;
-use crate::OpenOptions;
 use crate::disk::{Fault, FaultOp, MemoryDisk};
+use crate::format::batch::{BATCH_HEADER, BatchHeader};
+use crate::format::frame::Frame;
 use crate::keeper::Keeper;
 use crate::worker::{Pace, Worker};
+use crate::{FileLog, OpenOptions};
 
 const SEGMENT: u64 = 64 << 10;
 
@@ -89,6 +91,29 @@ fn retention_runs_by_itself_after_a_roll_and_after_progress_moved() {
     settle(&mut parts);
     commit.now_or_panic();
     assert_eq!(segment_files(&disk), [7, 8], "what it finished goes, without a roll");
+}
+
+/// Goal: no wake-up is lost. Method: a commit that lets everything go stands right behind the
+/// decision that kept it, in one batch of the store.
+#[test]
+fn progress_that_moves_right_behind_a_decision_is_not_overlooked() {
+    let disk = MemoryDisk::new();
+    let log = open(&disk);
+    let key = key(&log, "s", 0);
+    block_on(log.store().claim(&key, Epoch::FIRST, Some(Offset::ZERO))).unwrap();
+    let end = fill(&log, 0, "a", 3).len() as u64;
+    block_on(log.close()).unwrap();
+    let clock = Arc::new(TestClock::default());
+    let mut parts = keeping(&disk, 0).clock(clock).open_parts().unwrap();
+    let mut keeper = Keeper::new(Arc::clone(&parts.shared), Arc::clone(&parts.filing));
+    keeper.step();
+    let bytes = Progress::at(Offset::new(end)).to_bytes().into();
+    let commit = request(&parts, |answer| {
+        crate::progress::Request::Commit(vec![(key, Epoch::FIRST, bytes)], answer)
+    });
+    while [parts.desk.step(), keeper.step()].contains(&Pace::More) {}
+    assert!(matches!(commit.now_or_panic()[..], [Committed::Done]));
+    assert_eq!(segment_files(&disk), [4]);
 }
 
 type Asked<T> = futures::channel::oneshot::Receiver<Result<T, Error>>;
@@ -232,6 +257,22 @@ fn a_start_that_was_trimmed_meanwhile_is_raised_to_what_is_left() {
     assert_eq!(claimed.1.next, Offset::ZERO);
 }
 
+/// Sequences in the active segment, and whether they restarted.
+fn flags(log: &FileLog, disk: &MemoryDisk) -> Vec<(u64, bool)> {
+    let segments = log.shared().segments.all();
+    let active = segments.last().unwrap();
+    let (bytes, mut flags, mut at) = (disk.bytes(&active.path), Vec::new(), 0);
+    while let Some((found, header)) = BatchHeader::search(&bytes, active.salt, at) {
+        at = found + BATCH_HEADER;
+        for _ in 0..header.records {
+            let frame = Frame::check(&bytes[at..], active.salt).unwrap();
+            flags.push((frame.place.sequence, frame.place.restarted));
+            at += frame.length;
+        }
+    }
+    flags
+}
+
 /// Goal: a group that was trimmed away never falls back, and says that it restarted. Method: few
 /// groups in memory, real trimming, with and without a reopen; compare with every number it had.
 #[test]
@@ -257,6 +298,9 @@ fn a_group_trimmed_away_restarts_above_everything_it_had_and_says_so() {
         let log_number = 2 + kept.len() as u64 + 9;
         assert_eq!(receipt.sequence, Some(Sequence::new(log_number)), "reopened: {reopened}");
         assert_eq!(stored(&log, 0, "gone", "4").sequence, Some(Sequence::new(log_number + 1)));
+        let flags = flags(&log, &disk);
+        let of = |sequence| flags.iter().find(|(s, _)| *s == sequence).map(|(_, flag)| *flag);
+        assert_eq!((of(log_number), of(log_number + 1)), (Some(true), Some(false)));
         let next = stored(&log, 0, "kept", "goes on").sequence.unwrap().get();
         assert_eq!(next, kept.len() as u64, "it never left");
     }
