@@ -25,7 +25,6 @@ mod groups;
 mod index;
 mod keeper;
 mod log;
-mod members;
 mod open_files;
 mod options;
 mod parcel;

@@ -9,13 +9,12 @@ use std::thread::{self, JoinHandle};
 use async_trait::async_trait;
 use futures::channel::oneshot;
 use procession_core::{
-    Appending, Batch, Budget, Chunk, Error, ErrorKind, Log, LogInfo, Offset, Position, Version,
-    Want,
+    Appending, Batch, Budget, Chunk, Error, ErrorKind, LocalMembership, Log, LogInfo, Offset,
+    Position, Version, Want,
 };
 
 use crate::disk::DiskFile;
 use crate::front::State;
-use crate::members::{Members, Seats};
 use crate::options::OpenOptions;
 use crate::progress::{FileStore, Filing};
 use crate::reader::Question;
@@ -69,7 +68,7 @@ struct Handle {
     /// Holds the lock of the folder until the threads have ended.
     lock: Mutex<Option<Arc<dyn DiskFile>>>,
     failed: Arc<Mutex<Option<Error>>>,
-    membership: Members,
+    membership: LocalMembership,
 }
 
 impl FileLog {
@@ -132,7 +131,7 @@ impl FileLog {
     }
 
     /// Who is a member of what, shared by all clones.
-    pub(crate) fn membership(&self) -> Members {
+    pub(crate) fn membership(&self) -> LocalMembership {
         self.0.membership.clone()
     }
 
@@ -147,14 +146,13 @@ impl FileLog {
     pub(crate) fn start(
         shared: Arc<Shared>,
         filing: Arc<Filing>,
-        seats: Arc<Seats>,
+        membership: LocalMembership,
         report: RecoveryReport,
         threads: Vec<JoinHandle<()>>,
         lock: Arc<dyn DiskFile>,
     ) -> Self {
         let failed = Arc::default();
         let (threads, lock) = (Mutex::new(threads), Mutex::new(Some(lock)));
-        let membership = Members::new(seats);
         Self(Arc::new(Handle { shared, filing, report, threads, lock, failed, membership }))
     }
 

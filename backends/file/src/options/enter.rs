@@ -5,7 +5,8 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 
 use procession_core::{
-    Durability, Error, ErrorKind, LogInfo, LogUuid, Offset, Router, RoutingEpoch, SipRouter,
+    Durability, Error, ErrorKind, LocalMembership, LogInfo, LogUuid, Offset, Router, RoutingEpoch,
+    SipRouter,
 };
 
 use crate::disk::{DiskFile, Kind, parent, read_whole, write_all};
@@ -17,7 +18,6 @@ use crate::format::segment::SegmentHeader;
 use crate::front::{Front, Limits, Plan};
 use crate::groups::GroupHash;
 use crate::keeper::{Chore, Keeping};
-use crate::members::Seats;
 use crate::open_files::OpenFiles;
 use crate::progress::{Care, Desk, Filing, NAMES, removed_segments};
 use crate::reader::Reading;
@@ -67,12 +67,12 @@ impl OpenOptions {
         // After the first segment: a progress store without segments is how loss is noticed.
         let filing = Arc::new(Filing::default());
         let (begun, skip) = (recovered.log_number > 0, self.skip_corruption);
-        let (keeping, seats) = (Arc::new(Keeping::default()), Arc::new(Seats::default()));
+        let (keeping, membership) = (Arc::new(Keeping::default()), LocalMembership::new());
         let care = Care {
             log: LogUuid::from_u128(meta.log),
             rules: self.rules,
             clock: Arc::clone(&self.clock),
-            seats: Arc::clone(&seats),
+            membership: membership.clone(),
             keeping: Arc::clone(&keeping),
             earliest: recovered.segments[0].header.base.clone(),
         };
@@ -157,7 +157,7 @@ impl OpenOptions {
             recovered.byte,
             recovered.proven,
         );
-        Ok(Parts { shared, filing, seats, report, lock, writer, desk })
+        Ok(Parts { shared, filing, membership, report, lock, writer, desk })
     }
 
     fn check(&self, partitions: u32) -> Result<(), Error> {
@@ -338,7 +338,7 @@ impl OpenOptions {
 pub(crate) struct Parts {
     pub(crate) shared: Arc<Shared>,
     pub(crate) filing: Arc<Filing>,
-    pub(crate) seats: Arc<Seats>,
+    pub(crate) membership: LocalMembership,
     pub(crate) report: RecoveryReport,
     pub(crate) lock: Arc<dyn DiskFile>,
     pub(crate) writer: Writer,

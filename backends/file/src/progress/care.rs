@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use procession_core::{Error, ErrorKind, Key, LogUuid, Offset, Partition, Progress, Timestamp};
+use procession_core::{
+    Error, ErrorKind, Key, LocalMembership, LogUuid, Offset, Partition, Progress, Timestamp,
+};
 
 use super::file::Contents;
 use super::store::Staged;
 use crate::disk::Clock;
 use crate::keeper::Keeping;
-use crate::members::Seats;
 use crate::retention::{self, Decision, Finished, Rules, Standing};
 use crate::segments::Segment;
 use crate::subscriptions::{PartitionState, SubscriptionState};
@@ -20,7 +21,8 @@ pub(crate) struct Care {
     pub(crate) log: LogUuid,
     pub(crate) rules: Rules,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) seats: Arc<Seats>,
+    /// Who has joined through `FileLog::subscribe`.
+    pub(crate) membership: LocalMembership,
     pub(crate) keeping: Arc<Keeping>,
     /// The lowest offsets that can be read, as far as it was decided.
     pub(crate) earliest: Vec<u64>,
@@ -58,7 +60,7 @@ impl Care {
                 "it has no progress in this log; `subscriptions()` lists those that do",
             ));
         }
-        if !force && self.seats.is_live(name) {
+        if !force && self.membership.members(name) > 0 {
             return Err(error(ErrorKind::Locked).with_hint(
                 "it has a live member in this process; shut that one down first, or remove it by \
                  force with `remove_subscription_by_force`",
@@ -82,7 +84,7 @@ impl Care {
                 standings.entry(Arc::clone(&key.subscription)).or_insert_with(|| Standing {
                     name: Arc::clone(&key.subscription),
                     moved: i64::MIN,
-                    live: self.seats.is_live(&key.subscription),
+                    live: self.membership.members(&key.subscription) > 0,
                     partitions: Vec::new(),
                 });
             standing.moved = standing.moved.max(known.moved);
