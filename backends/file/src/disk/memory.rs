@@ -211,6 +211,17 @@ impl MemoryDisk {
         world.names.iter().filter_map(file).collect()
     }
 
+    /// All files with their bytes, at one moment.
+    #[cfg(test)]
+    pub(crate) fn image(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let world = self.world();
+        let bytes = |(path, entry): (&PathBuf, &Entry)| match entry {
+            Entry::File(id) => Some((path.clone(), world.nodes[id].data.clone())),
+            Entry::Folder => None,
+        };
+        world.names.iter().filter_map(bytes).collect()
+    }
+
     fn world(&self) -> MutexGuard<'_, World> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

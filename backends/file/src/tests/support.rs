@@ -156,7 +156,7 @@ impl Home {
 pub(super) type Image = Vec<(std::path::PathBuf, Vec<u8>)>;
 
 pub(super) fn image(disk: &MemoryDisk) -> Image {
-    disk.files().into_iter().map(|path| (path.clone(), disk.bytes(&path))).collect()
+    disk.image()
 }
 
 /// A disk with these files, all durable.
