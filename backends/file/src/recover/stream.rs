@@ -85,8 +85,9 @@ impl Recovery<'_> {
 
     fn missing(&self, id: u64) -> Error {
         self.error(ErrorKind::Corrupt).at_path(self.folder.segment(id)).with_hint(
-            "the segment is missing and was not removed by retention; restore it from a copy, or \
-             open with `skip_corruption(true)` to go on without its records",
+            "the segment is missing, and not removed by retention as far as the progress files \
+             tell; restore what is missing from a copy, or open with `skip_corruption(true)` to go \
+             on without its records",
         )
     }
 
