@@ -90,7 +90,8 @@ pub trait Log: Send + Sync {
 
     /// Reads from several partitions in one go: at least one record for some `want` that has any,
     /// otherwise up to the budgets. A want at the end of its partition yields no chunk, or an empty
-    /// one whose `next` says how far the partition is known to hold nothing.
+    /// one whose `next` says how far the partition is known to hold nothing. Where records were
+    /// removed between others, reading goes on behind the gap.
     ///
     /// # Errors
     /// [`Trimmed`](crate::ErrorKind::Trimmed) below the earliest offset,

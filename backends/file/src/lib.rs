@@ -8,6 +8,7 @@
 //!                                                     │ receipts, and readers wake
 //!  read ──> reader: one pass over the stream for all partitions ──> slices of shared blocks
 //!  claim, commit ──> desk: one fdatasync for all that came in meanwhile
+//!  retention ──> keeper: asks the desk what may go, then unlinks it or makes the spare of it
 //!
 //!  folder:  meta   lock   00000000000000000001.seg (.idx)   …   spare.seg
 //!           progress.a   progress.b   quarantine/
@@ -24,18 +25,22 @@ mod groups;
 mod index;
 mod keeper;
 mod log;
+mod open_files;
 mod options;
 mod parcel;
 mod progress;
 mod reader;
 mod recover;
 mod report;
+mod retention;
 mod round;
 mod segments;
 mod shared;
 mod subscribe;
+mod subscriptions;
 #[cfg(test)]
 mod tests;
+mod trims;
 mod worker;
 mod writer;
 
@@ -43,3 +48,4 @@ pub use log::FileLog;
 pub use options::OpenOptions;
 pub use progress::FileStore;
 pub use report::{ProgressAhead, Quarantined, RecoveryReport};
+pub use subscriptions::{PartitionState, Pin, SubscriptionState, Trimmed};

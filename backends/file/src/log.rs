@@ -51,7 +51,9 @@ use crate::shared::Shared;
 ///
 /// # Limits
 /// One process at a time has a log open. Four threads per open log: one writes, one reads, one
-/// keeps the progress store, one does chores. Segments are never removed yet. Memory holds up to
+/// keeps the progress store, one does chores. Everything is kept unless
+/// [`retain_bytes`](OpenOptions::retain_bytes) or [`retain_for`](OpenOptions::retain_for) says
+/// otherwise. Memory holds up to
 /// [`groups_max`](OpenOptions::groups_max) groups and the progress of every subscription; a group
 /// that is not in memory costs its next append a look-up in the index files, at the call. A record
 /// that is kept keeps the block of 256 KiB alive that it was read in.
@@ -137,16 +139,20 @@ impl FileLog {
         &self.0.filing
     }
 
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.0.shared
+    }
+
     pub(crate) fn start(
         shared: Arc<Shared>,
         filing: Arc<Filing>,
+        membership: LocalMembership,
         report: RecoveryReport,
         threads: Vec<JoinHandle<()>>,
         lock: Arc<dyn DiskFile>,
     ) -> Self {
         let failed = Arc::default();
         let (threads, lock) = (Mutex::new(threads), Mutex::new(Some(lock)));
-        let membership = LocalMembership::new();
         Self(Arc::new(Handle { shared, filing, report, threads, lock, failed, membership }))
     }
 

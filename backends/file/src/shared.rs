@@ -16,9 +16,11 @@ use crate::format::frame;
 use crate::front::{Front, Ready, State};
 use crate::groups::GroupHash;
 use crate::keeper::Keeping;
+use crate::open_files::OpenFiles;
 use crate::parcel::Parcel;
 use crate::reader::Reading;
-use crate::segments::{Folder, Segments};
+use crate::retention::Decision;
+use crate::segments::{Folder, Segment, Segments};
 use crate::worker::Bell;
 
 #[derive(Debug)]
@@ -40,7 +42,10 @@ pub(crate) struct Shared {
     pub(crate) bell: Bell,
     pub(crate) tail: Mutex<Tail>,
     pub(crate) segments: Segments,
-    pub(crate) keeping: Keeping,
+    pub(crate) files: OpenFiles,
+    pub(crate) keeping: Arc<Keeping>,
+    /// Whether anything is ever removed by itself.
+    pub(crate) retains: bool,
     pub(crate) reading: Reading,
 }
 
@@ -180,6 +185,21 @@ impl Shared {
     fn lost_groups(&self, cause: std::io::Error) -> Error {
         let operation = format!("look up the last sequence of a group of \"{}\"", self.info.name);
         system(operation, &self.folder.path, cause)
+    }
+
+    /// Takes segments out of the stream. Their files are there still, and nobody's any more.
+    pub(crate) fn remove(&self, decision: &Decision) -> Vec<Arc<Segment>> {
+        let removed = {
+            // Who sees the shorter stream must see where it begins, or it would skip what is gone.
+            let mut tail = self.tail();
+            let removed = self.segments.remove(&decision.segments);
+            if let Some(oldest) = self.segments.all().first() {
+                tail.earliest.clone_from(&oldest.header.base);
+            }
+            removed
+        };
+        removed.iter().for_each(|segment| self.files.forget(segment));
+        removed
     }
 
     /// Ready when something can be read that `seen` does not cover, or never will be.

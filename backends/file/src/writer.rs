@@ -232,8 +232,12 @@ impl Writer {
         self.file = file;
         self.byte = segment.end();
         self.synced = StreamPosition { segment: segment.id(), byte: self.byte };
-        self.shared.segments.push(segment);
+        // Before it counts as sealed: what retention removes has its index.
         self.shared.keeping.add(Chore::Index(old, roll.rolled.groups));
+        self.shared.segments.push(segment);
+        if self.shared.retains {
+            self.shared.keeping.look_again();
+        }
         self.shared.keeping.add(Chore::Spare);
         Ok(())
     }

@@ -5,7 +5,8 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 
 use procession_core::{
-    Durability, Error, ErrorKind, LogInfo, LogUuid, Offset, Router, RoutingEpoch, SipRouter,
+    Durability, Error, ErrorKind, LocalMembership, LogInfo, LogUuid, Offset, Router, RoutingEpoch,
+    SipRouter,
 };
 
 use crate::disk::{DiskFile, Kind, parent, read_whole, write_all};
@@ -17,7 +18,8 @@ use crate::format::segment::SegmentHeader;
 use crate::front::{Front, Limits, Plan};
 use crate::groups::GroupHash;
 use crate::keeper::{Chore, Keeping};
-use crate::progress::{Desk, Filing, NAMES};
+use crate::open_files::OpenFiles;
+use crate::progress::{Care, Desk, Filing, NAMES, removed_segments};
 use crate::reader::Reading;
 use crate::recover::Recovery;
 use crate::report::{ProgressAhead, RecoveryReport};
@@ -50,7 +52,7 @@ impl OpenOptions {
         }
         let partitions = meta.partitions as usize;
         folder.wipe_spare().map_err(|e| system("open the log", &folder.path, e))?;
-        let recovery = Recovery {
+        let mut recovery = Recovery {
             folder: &folder,
             log: meta.log,
             partitions,
@@ -58,12 +60,24 @@ impl OpenOptions {
             groups_max: self.groups_max.max(1),
             skip_corruption: self.skip_corruption,
             now: self.clock.wall().as_millis(),
+            trims: removed_segments(&folder, meta.log),
         };
         let recovered = recovery.run(&ids, &mut report)?;
+        folder.drop_stale_indexes(&names, recovered.segments[0].id());
         // After the first segment: a progress store without segments is how loss is noticed.
         let filing = Arc::new(Filing::default());
         let (begun, skip) = (recovered.log_number > 0, self.skip_corruption);
-        let desk = Desk::open(&folder, meta.log, begun, skip, Arc::clone(&filing))?;
+        let (keeping, membership) = (Arc::new(Keeping::default()), LocalMembership::new());
+        let care = Care {
+            log: LogUuid::from_u128(meta.log),
+            rules: self.rules,
+            clock: Arc::clone(&self.clock),
+            membership: membership.clone(),
+            keeping: Arc::clone(&keeping),
+            earliest: recovered.segments[0].header.base.clone(),
+        };
+        let mut desk = Desk::open(&folder, meta.log, begun, skip, Arc::clone(&filing), care)?;
+        desk.adopt(recovered.trims)?;
         // An offset that any progress names was delivered, and is never given again.
         let mut next = recovered.next;
         for (partition, floor) in desk.floors(meta.log, partitions)?.into_iter().enumerate() {
@@ -127,9 +141,14 @@ impl OpenOptions {
             bell: Bell::default(),
             tail: Mutex::new(tail),
             segments,
-            keeping: Keeping::default(),
+            files: OpenFiles::new(self.open_files_max),
+            keeping,
+            retains: self.rules.are_on(),
             reading: Reading::default(),
         });
+        if shared.retains {
+            shared.keeping.look_again();
+        }
         shared.keeping.add(Chore::Spare);
         let writer = Writer::new(
             Arc::clone(&shared),
@@ -138,7 +157,7 @@ impl OpenOptions {
             recovered.byte,
             recovered.proven,
         );
-        Ok(Parts { shared, filing, report, lock, writer, desk })
+        Ok(Parts { shared, filing, membership, report, lock, writer, desk })
     }
 
     fn check(&self, partitions: u32) -> Result<(), Error> {
@@ -152,6 +171,12 @@ impl OpenOptions {
             return config(format!(
                 "a file log cannot reach the level \"{}\"; \"synced\" is its highest",
                 self.durability
+            ));
+        }
+        if self.open_files_max < 4 {
+            return config(format!(
+                "`open_files_max({})` is too few to read with; take at least 4",
+                self.open_files_max
             ));
         }
         if self.segment_bytes > u64::from(u32::MAX) {
@@ -313,6 +338,7 @@ impl OpenOptions {
 pub(crate) struct Parts {
     pub(crate) shared: Arc<Shared>,
     pub(crate) filing: Arc<Filing>,
+    pub(crate) membership: LocalMembership,
     pub(crate) report: RecoveryReport,
     pub(crate) lock: Arc<dyn DiskFile>,
     pub(crate) writer: Writer,

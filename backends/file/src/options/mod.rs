@@ -1,6 +1,7 @@
 //! Opening a log: what can be chosen.
 
 mod enter;
+mod retain;
 mod start;
 
 use std::fmt;
@@ -16,6 +17,7 @@ use procession_core::{Durability, Error, ErrorKind, Router};
 
 use crate::disk::{Clock, Disk, RealClock, RealDisk};
 use crate::log::FileLog;
+use crate::retention::Rules;
 
 #[cfg(test)]
 pub(crate) use enter::Parts;
@@ -35,6 +37,8 @@ pub struct OpenOptions {
     round_bytes_max: usize,
     groups_max: usize,
     skip_corruption: bool,
+    open_files_max: usize,
+    rules: Rules,
     disk: Arc<dyn Disk>,
     clock: Arc<dyn Clock>,
 }
@@ -58,6 +62,8 @@ impl OpenOptions {
             round_bytes_max: 8 << 20,
             groups_max: 1_000_000,
             skip_corruption: false,
+            open_files_max: 64,
+            rules: Rules::default(),
             disk: Arc::new(RealDisk),
             clock: Arc::new(RealClock::default()),
         }
@@ -129,7 +135,8 @@ impl OpenOptions {
 
     /// Whether damaged bytes are set aside (in the folder `quarantine`, and reported by
     /// [`FileLog::recovery`]) instead of failing the open. Their records are lost. In older segments
-    /// they stay where they are, and reads step over them.
+    /// they stay where they are, and reads step over them. Segments that are missing, and were not
+    /// removed by retention, are given up and reported.
     pub const fn skip_corruption(mut self, skip: bool) -> Self {
         self.skip_corruption = skip;
         self
@@ -158,8 +165,8 @@ impl OpenOptions {
     /// - [`Denied`](ErrorKind::Denied): no permission, or a read-only file system
     /// - [`Version`](ErrorKind::Version): a newer version wrote it
     /// - [`Corrupt`](ErrorKind::Corrupt): bytes that were proven durable do not read back
-    /// - [`Full`](ErrorKind::Full): there is no room for the first files, or to recover without a
-    ///   spare segment
+    /// - [`Full`](ErrorKind::Full): there is no room for the first files, or, without a spare
+    ///   segment, to set damaged bytes aside
     pub fn open_blocking(self) -> Result<FileLog, Error> {
         let opened = self.open_parts()?;
         opened.start()

@@ -1,10 +1,13 @@
 //! What is wanted of the stream, while it goes by.
 
+use std::sync::Arc;
+
 use procession_core::{Budget, Partition, RoutingEpoch, Stored, Timestamp};
 
 use super::scan::{Scan, Stop};
 use crate::format::batch::{BATCH_HEADER, BatchHeader};
 use crate::format::frame::Frame;
+use crate::segments::Segment;
 
 /// A pass that has found something stops after so many bytes.
 const PASS_MAX: u64 = if cfg!(test) { 1 << 14 } else { 1 << 23 };
@@ -67,21 +70,27 @@ impl<'a> Pass<'a> {
     }
 
     /// Goes on behind damage: at the next batch, or in the next segment.
-    pub(super) fn skip_to(&mut self, segment: usize, next: Option<u64>, segments: usize) {
+    pub(super) fn skip_to(&mut self, segment: usize, next: Option<u64>, segments: &[Arc<Segment>]) {
         match next {
             Some(byte) => self.at = Start { segment, frame: byte, batch: byte },
             None => self.end_segment(segment, segments),
         }
     }
 
-    pub(super) fn end_segment(&mut self, segment: usize, segments: usize) {
+    pub(super) fn end_segment(&mut self, segment: usize, segments: &[Arc<Segment>]) {
         let next = segment + 1;
-        if next == segments {
-            // Everything that could be read was read: what is still wanted is not there.
-            for track in self.tracks.iter_mut().filter(|t| !t.done) {
-                track.next = track.end.max(track.next);
-                track.done = true;
+        for track in self.tracks.iter_mut().filter(|t| !t.done) {
+            match segments.get(next) {
+                // Everything that could be read was read: what is still wanted is not there.
+                None => track.next = track.end.max(track.next),
+                // Between the two there may be segments that retention removed.
+                Some(next) if track.start.segment <= segment => {
+                    let base = next.header.base[track.partition.get() as usize];
+                    track.next = track.next.max(base.min(track.end));
+                }
+                Some(_) => {}
             }
+            track.done = track.next >= track.end;
         }
         self.at = Start { segment: next, frame: 0, batch: 0 };
     }
@@ -97,7 +106,7 @@ impl<'a> Pass<'a> {
         &mut self,
         scan: &mut Scan<'_>,
         start: Start,
-        segments: usize,
+        segments: &[Arc<Segment>],
     ) -> Result<(), Stop> {
         let mut frame_at = (start.frame > start.batch).then_some(start.frame);
         let begin = start.batch;

@@ -4,9 +4,12 @@
 //! they are not scanned. The last one is. What a mark or a later header proves durable must read
 //! back, else it is corruption; what nothing proves is cut where it stops making sense, and what is
 //! left of it is rewritten into a fresh segment and synced, because after a failed sync a page
-//! that reads well need not be on the disk.
+//! that reads well need not be on the disk. Without room for a fresh segment it is rewritten where
+//! it is.
 
+mod in_place;
 mod scan;
+mod stream;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,6 +17,7 @@ use std::sync::Arc;
 use procession_core::{Error, ErrorKind};
 
 use self::scan::{Piece, Scanned, for_each, prove, scan, used};
+use self::stream::Sealed;
 use crate::disk::{DiskFile, Kind, read_whole, write_all};
 use crate::errors::{is_full, system};
 use crate::format::Salt;
@@ -24,6 +28,7 @@ use crate::groups::{GroupHash, GroupLast, Groups, Lookup};
 use crate::index::{self, Spot, Spots};
 use crate::report::{Quarantined, RecoveryReport};
 use crate::segments::{Cached, Folder, QUARANTINE, Segment};
+use crate::trims::Trims;
 
 /// What to recover, and how.
 #[derive(Debug)]
@@ -36,6 +41,8 @@ pub(crate) struct Recovery<'a> {
     pub(crate) skip_corruption: bool,
     /// Log time of a new log.
     pub(crate) now: i64,
+    /// What retention removed.
+    pub(crate) trims: Trims,
 }
 
 /// A log that goes on.
@@ -52,32 +59,31 @@ pub(crate) struct Recovered {
     pub(crate) time: i64,
     pub(crate) open_count: u64,
     pub(crate) groups: Groups,
+    /// What retention removed, and what was missing and is given up.
+    pub(crate) trims: Trims,
+}
+
+/// The segments that are there, oldest first, and what they say of themselves.
+struct Found {
+    ids: Vec<u64>,
+    headers: Vec<SegmentHeader>,
+    sizes: Vec<u64>,
 }
 
 impl Recovery<'_> {
     /// Recovers the stream, or begins it.
-    pub(crate) fn run(&self, ids: &[u64], report: &mut RecoveryReport) -> Result<Recovered, Error> {
-        let Some((&last, sealed)) = ids.split_last() else { return self.begin(report) };
-        for pair in ids.windows(2) {
-            if pair[0] + 1 != pair[1] {
-                let missing = self.folder.segment(pair[0] + 1);
-                return Err(self
-                    .error(ErrorKind::Corrupt)
-                    .at_path(missing)
-                    .with_hint("a segment in the middle is missing; restore it from a copy"));
-            }
-        }
-        let headers = ids.iter().map(|id| self.header(*id)).collect::<Result<Vec<_>, _>>()?;
-        let mut segments = Vec::with_capacity(ids.len() + 1);
-        let mut older: Vec<Arc<dyn Lookup>> = Vec::new();
-        for (number, id) in sealed.iter().enumerate() {
-            let end = headers[number + 1].previous_end;
-            let (segment, lookup) = self.sealed(*id, headers[number].clone(), end, report)?;
-            segments.push(segment);
-            older.push(lookup);
-        }
-        let trimmed = headers[0].log_number > 0;
-        let header = headers[headers.len() - 1].clone();
+    pub(crate) fn run(
+        &mut self,
+        ids: &[u64],
+        report: &mut RecoveryReport,
+    ) -> Result<Recovered, Error> {
+        let Some(found) = self.stream(ids, report)? else { return self.begin(report) };
+        let Sealed { mut segments, older, trimmed } = self.sealed_segments(&found, report)?;
+        segments.reserve(2);
+        let (last, header) = match (found.ids.last(), found.headers.last()) {
+            (Some(last), Some(header)) => (*last, header.clone()),
+            _ => return Err(self.error(ErrorKind::Corrupt)),
+        };
         let path = self.folder.segment(last);
         let file = self.open(last)?;
         let bytes = read_whole(&*file).map_err(|e| system(OPERATION, &path, e))?;
@@ -104,6 +110,12 @@ impl Recovery<'_> {
         if used > scanned.end {
             report.cut_bytes = (used - scanned.end) as u64;
             report.cut_may_have_been_acknowledged = true;
+        }
+        // A fresh segment is safer: it leaves the doubtful pages alone. But it needs room.
+        let spare = self.folder.ensure_spare();
+        if spare.as_ref().is_err_and(is_full) && report.quarantined.is_empty() {
+            self.rewrite_in_place(&*file, &path, &bytes, &mut scanned, keep, report)?;
+            return self.go_on(segments, older, header, file, &bytes, scanned, trimmed);
         }
         self.rewrite(segments, older, header, &*file, &bytes, &scanned, keep, trimmed, report)
     }
@@ -135,10 +147,11 @@ impl Recovery<'_> {
             time: self.now,
             open_count: 1,
             groups: Groups::new(self.groups_max, 1, Vec::new(), false),
+            trims: Trims::default(),
         })
     }
 
-    fn header(&self, id: u64) -> Result<SegmentHeader, Error> {
+    fn header(&self, id: u64) -> Result<(SegmentHeader, u64), Error> {
         let path = self.folder.segment(id);
         let file = self.open(id)?;
         let mut bytes = vec![0; SegmentHeader::size(self.partitions)];
@@ -164,7 +177,8 @@ impl Recovery<'_> {
                 header.id, header.log, self.log
             )));
         }
-        Ok(header)
+        let size = file.size().map_err(|e| system(OPERATION, &self.folder.segment(id), e))?;
+        Ok((header, size))
     }
 
     fn open(&self, id: u64) -> Result<Arc<dyn DiskFile>, Error> {
@@ -181,6 +195,7 @@ impl Recovery<'_> {
         &self,
         id: u64,
         header: SegmentHeader,
+        size: u64,
         end: u64,
         report: &mut RecoveryReport,
     ) -> Result<(Arc<Segment>, Arc<dyn Lookup>), Error> {
@@ -190,7 +205,8 @@ impl Recovery<'_> {
         let read =
             index::read(disk, &index_path, self.log, id, end, self.partitions).map_err(fail)?;
         if let Some((_, lookup)) = read {
-            let segment = Segment::new(header, path, end, Cached::default());
+            let cached = Cached { indexed: true, ..Cached::default() };
+            let segment = Segment::new(header, path, end, size, cached);
             return Ok((Arc::new(segment), Arc::new(lookup)));
         }
         let file = self.open(id)?;
@@ -216,8 +232,8 @@ impl Recovery<'_> {
         }
         let (spots, groups) = self.contents(bytes, &pieces);
         let (cached, lookup) = self.index(id, end, spots, groups)?;
-        report.indexes_rebuilt += u64::from(cached.spots.is_none());
-        Ok((Arc::new(Segment::new(header, path, end, cached)), lookup))
+        report.indexes_rebuilt += u64::from(cached.indexed);
+        Ok((Arc::new(Segment::new(header, path, end, size, cached)), lookup))
     }
 
     /// Writes the index of a segment and reads it back. A full disk must not keep a log closed:
@@ -234,7 +250,7 @@ impl Recovery<'_> {
         match index::write(&**disk, &path, self.log, id, end, &spots, &mut groups) {
             Ok(()) => {}
             Err(e) if is_full(&e) => {
-                let cached = Cached { spots: Some(spots), file: None };
+                let cached = Cached { spots: Some(spots), ..Cached::default() };
                 return Ok((cached, Arc::new(index::GroupsList::new(groups))));
             }
             Err(e) => return Err(fail(e)),
@@ -245,7 +261,7 @@ impl Recovery<'_> {
                 "an index that was just written does not read back; the disk or its memory is bad",
             ));
         };
-        Ok((Cached::default(), Arc::new(lookup)))
+        Ok((Cached { indexed: true, ..Cached::default() }, Arc::new(lookup)))
     }
 
     /// What an index holds of these batches.
@@ -278,7 +294,7 @@ impl Recovery<'_> {
     fn go_on(
         &self,
         mut segments: Vec<Arc<Segment>>,
-        older: Vec<Arc<dyn Lookup>>,
+        older: Vec<(u64, Arc<dyn Lookup>)>,
         header: SegmentHeader,
         file: Arc<dyn DiskFile>,
         bytes: &[u8],
@@ -288,10 +304,11 @@ impl Recovery<'_> {
         let mut groups = Groups::new(self.groups_max, header.id, older, trimmed);
         let (spots, _) = self.contents(bytes, &scanned.pieces);
         let (next, log_number) = self.replay(bytes, &header, &scanned.pieces, &mut groups);
-        let cached = Cached { spots: Some(spots), file: Some(Arc::clone(&file)) };
+        let (spots, open) = (Some(spots), Some(Arc::clone(&file)));
+        let cached = Cached { spots, file: open, indexed: false };
         let path = self.folder.segment(header.id);
-        let byte = scanned.end as u64;
-        segments.push(Arc::new(Segment::new(header, path, byte, cached)));
+        let (byte, size) = (scanned.end as u64, bytes.len() as u64);
+        segments.push(Arc::new(Segment::new(header, path, byte, size, cached)));
         Ok(Recovered {
             segments,
             file,
@@ -302,6 +319,7 @@ impl Recovery<'_> {
             time: scanned.time,
             open_count: scanned.open_count + 1,
             groups,
+            trims: self.trims.clone(),
         })
     }
 
@@ -310,7 +328,7 @@ impl Recovery<'_> {
     fn rewrite(
         &self,
         mut segments: Vec<Arc<Segment>>,
-        mut older: Vec<Arc<dyn Lookup>>,
+        mut older: Vec<(u64, Arc<dyn Lookup>)>,
         header: SegmentHeader,
         file: &dyn DiskFile,
         bytes: &[u8],
@@ -324,7 +342,7 @@ impl Recovery<'_> {
         let (spots, last) = self.contents(bytes, kept);
         let (id, end) = (header.id, keep as u64);
         let (cached, lookup) = self.index(id, end, spots, last)?;
-        older.push(lookup);
+        older.push((id, lookup));
 
         // Only for the numbers: the groups of `kept` are in the index now.
         let mut forget = Groups::new(usize::MAX, id, Vec::new(), trimmed);
@@ -357,7 +375,8 @@ impl Recovery<'_> {
         segment.cached().spots = Some(spots);
         // What lies behind is never read again; without the room nothing is lost either.
         let _ = file.set_size(end);
-        let old = Segment::new(header, self.folder.segment(id), end, cached);
+        let size = file.size().unwrap_or(end);
+        let old = Segment::new(header, self.folder.segment(id), end, size, cached);
         segments.push(Arc::new(old));
         segments.push(Arc::clone(&segment));
         Ok(Recovered {
@@ -370,6 +389,7 @@ impl Recovery<'_> {
             time: scanned.time,
             open_count,
             groups,
+            trims: self.trims.clone(),
         })
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use futures::executor::block_on;
 use procession_core::*;
 
-use super::support::{contents, read_from, record};
+use super::support::{contents, earliest, finish, read_from, record, trim};
 use crate::FileLog;
 
 /// What every fixture holds: 60 records in 5 groups over 3 partitions, two segments, progress.
@@ -53,6 +53,64 @@ fn write(version: &str) {
     block_on(log.close()).unwrap();
     // It names the machine.
     fs::write(path.join("lock"), b"").unwrap();
+}
+
+/// A log with its first segment trimmed, a stuck record in the next one, and a gap behind it.
+fn fill_and_trim(path: &Path) -> (FileLog, u64) {
+    let log = trimming(path);
+    let key = Key { partition: Partition::new(0), ..key(&log) };
+    block_on(log.store().claim(&key, Epoch::FIRST, Some(Offset::ZERO))).unwrap();
+    for i in 0..60_u32 {
+        let record = record(&format!("case-{}", i % 5), &format!("{i:0>700}"));
+        let outcomes = block_on(log.append(Batch::one(Partition::new(0), record)));
+        assert!(outcomes.iter().all(|o| matches!(o, Outcome::Stored(_))));
+    }
+    let stuck = log.shared().segments.all()[1].header.base[0] + 1;
+    finish(&log, &key, stuck, &[(stuck + 1, 60)]);
+    trim(&log);
+    (log, stuck)
+}
+
+fn trimming(path: &Path) -> FileLog {
+    let options = FileLog::open(path)
+        .partitions(3)
+        .router(std::sync::Arc::new(SipRouter::new(42)))
+        .segment_bytes(12 << 10)
+        .round_bytes_max(3 << 10)
+        .record_bytes_max(1000)
+        .retain_bytes(0);
+    options.open_blocking().unwrap()
+}
+
+/// By hand: `PROCESSION_WRITE_TRIMMED_FIXTURE=trimmed-v2` writes it into the source tree first.
+#[test]
+fn opens_what_retention_left_in_version_2_of_the_progress_files() {
+    if let Ok(name) = std::env::var("PROCESSION_WRITE_TRIMMED_FIXTURE") {
+        let path = fixture(&name);
+        block_on(fill_and_trim(&path).0.close()).unwrap();
+        fs::write(path.join("lock"), b"").unwrap();
+    }
+    // What this build does with the same calls is what the fixture holds.
+    let fresh = tempfile::tempdir().unwrap();
+    let (fresh, stuck) = fill_and_trim(fresh.path());
+    let folder = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(fixture("trimmed-v2")).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
+    }
+    let log = trimming(folder.path());
+    assert!(log.recovery().clean && log.recovery().segments_missing.is_empty());
+    let low = earliest(&log, 0);
+    assert!(low > 0 && low == earliest(&fresh, 0));
+    let offsets = |log: &FileLog| -> Vec<u64> {
+        read_from(log, 0, low).unwrap().iter().map(|stored| stored.offset.get()).collect()
+    };
+    let found = offsets(&log);
+    assert_eq!(found, offsets(&fresh));
+    assert!(found.contains(&stuck) && found.len() as u64 + low < 60, "{found:?}");
+    let state = &block_on(log.subscriptions()).unwrap()[0];
+    assert_eq!((state.lag(), state.pins_oldest), (1, true));
+    assert!(state.last_moved > Timestamp::from_millis(0));
 }
 
 /// Once per format version, by hand: `PROCESSION_WRITE_FIXTURE=v2` writes the one of this build

@@ -117,10 +117,11 @@ fn a_newer_format_is_a_version_error_in_every_file() {
     stored(&log, 0, "a", "b");
     block_on(log.close()).unwrap();
     let image = image(&disk);
-    for name in ["meta", "1.seg", "progress.a"] {
+    for (name, version) in [("meta", 2), ("1.seg", 2), ("progress.a", 3)] {
         let mut newer = image.clone();
-        file_of(&mut newer, name)[8] = 2;
-        refused(options(&disk_of(&newer)), ErrorKind::Version, &["version 2", "upgrade", name]);
+        file_of(&mut newer, name)[8] = version;
+        let says = format!("version {version}");
+        refused(options(&disk_of(&newer)), ErrorKind::Version, &[&says, "upgrade", name]);
     }
 }
 
