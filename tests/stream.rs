@@ -155,7 +155,17 @@ fn no_more_deliveries_are_out_than_the_concurrency() {
             held.pop().unwrap().ack().unwrap();
         };
         let (offset, ()) = futures::join!(waits, verdict);
-        assert_eq!(offset, Offset::new(4), "the verdict made room, and woke the stream");
+        assert_eq!(offset, Offset::new(4), "the verdict made room");
+        // Once more, within the interval of the commits: these wake the stream as well.
+        let before = world.elapsed();
+        let waits = async { deliveries.next().await.unwrap().unwrap().offset() };
+        let verdict = async {
+            world.sleep(ms(10)).await;
+            held.pop().unwrap().ack().unwrap();
+        };
+        let (offset, ()) = futures::join!(waits, verdict);
+        assert_eq!(offset, Offset::new(5));
+        assert_eq!(world.elapsed() - before, ms(10), "the verdict alone woke the stream");
     });
 }
 
@@ -191,6 +201,7 @@ fn a_loop_that_drops_everything_ends_with_an_error_that_names_the_record() {
                 Err(error) => break error,
             }
             dropped += 1;
+            assert!(dropped < 100, "it never ends");
         };
         assert_eq!(dropped, 16);
         assert_eq!((error.kind(), error.offset()), (ErrorKind::Abandoned, Some(Offset::ZERO)));
@@ -438,4 +449,24 @@ fn a_stream_that_is_never_polled_joins_nothing_and_holds_nobody_up() {
         drop(never);
     });
     assert_eq!(counted.load(Ordering::SeqCst), 30);
+}
+
+#[test]
+fn a_stream_that_is_dropped_leaves_no_member_and_no_task_behind() {
+    for polls in [0, 1, 5] {
+        let world = Virtual::new();
+        let (log, store) = filled(&world, 3, 30);
+        let membership = procession::LocalMembership::new();
+        world.block_on(async {
+            let builder = builder(&world, &log, &store).membership(membership.clone());
+            let mut deliveries = builder.stream().unwrap();
+            for _ in 0..polls {
+                deliveries.next().await.unwrap().unwrap().ack().unwrap();
+            }
+            assert_eq!(membership.members("test"), usize::from(polls > 0));
+            drop(deliveries);
+            world.sleep(ms(10)).await;
+            assert_eq!(membership.members("test"), 0);
+        });
+    }
 }

@@ -17,8 +17,8 @@ impl FileLog {
     }
 
     /// A consumer of the subscription `name`: an independent position over this log, kept in the
-    /// log's own progress store. A subscription has one live member at a time; a second one is
-    /// refused when it is run.
+    /// log's own progress store. Consumers of one subscription that run at the same time are its
+    /// members and share the partitions; see [`LocalMembership`](procession_core::LocalMembership).
     pub fn subscribe(&self, name: impl Into<Arc<str>>) -> ConsumerBuilder {
         ConsumerBuilder::new(name, self.clone(), self.store()).membership(self.membership())
     }
