@@ -149,13 +149,14 @@ fn no_more_deliveries_are_out_than_the_concurrency() {
         let mut held: Vec<_> = deliveries.by_ref().take(4).try_collect().await.unwrap();
         world.sleep(ms(10)).await;
         assert!(poll_once(pin!(deliveries.next())).is_pending());
-        let waits = async { deliveries.next().await.unwrap().unwrap().offset() };
+        let verdict = held.pop().unwrap();
         let verdict = async {
             world.sleep(ms(10)).await;
-            held.pop().unwrap().ack().unwrap();
+            verdict.ack().unwrap();
         };
-        let (offset, ()) = futures::join!(waits, verdict);
-        assert_eq!(offset, Offset::new(4), "the verdict made room");
+        let (next, ()) = futures::join!(deliveries.next(), verdict);
+        held.push(next.unwrap().unwrap());
+        assert_eq!(held[3].offset(), Offset::new(4), "the verdict made room");
         // Once more, from another task and within the interval of the commits, which wake it too.
         let before = world.elapsed();
         let (clock, delivery) = (world.clone(), held.pop().unwrap());
