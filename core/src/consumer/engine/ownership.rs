@@ -262,12 +262,13 @@ impl Engine {
         self.tell_cut();
     }
 
-    /// The store has refused this claim: forget it.
-    pub(super) fn fenced(&self, claim: Claim) {
+    /// The store has refused this claim: forget it. Says whether it was still ours.
+    pub(super) fn fenced(&self, claim: Claim) -> bool {
         let ours = self.lock().claims.get(&claim.partition).is_some_and(|o| o.claim == claim);
         if ours {
             self.lost(&[claim.partition]);
         }
+        ours
     }
 
     /// Every partition that is owned now.
