@@ -363,6 +363,10 @@ impl DrainHome for Engine {
         self.tell_cut();
         drained
     }
+
+    fn is_over(&self) -> bool {
+        self.is_closed()
+    }
 }
 
 /// The engine as the membership sees it.
