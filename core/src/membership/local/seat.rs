@@ -151,12 +151,15 @@ impl LocalSeat {
             let work = self.roll(|roll| roll.take_up(self.id));
             self.assign(&work.assigned);
             for (from, places) in work.moves {
-                moves.push(async move {
-                    self.take_from(from, &places).await;
-                    let ours = self.roll(|roll| roll.arrived(self.id, &places));
-                    self.assign(&ours);
-                    self.rolls.changed.notify();
-                });
+                // One by one: none waits for the turns of another.
+                for place in places {
+                    moves.push(async move {
+                        self.take_from(from, &[place]).await;
+                        let ours = self.roll(|roll| roll.arrived(self.id, &[place]));
+                        self.assign(&ours);
+                        self.rolls.changed.notify();
+                    });
+                }
             }
             let changed = pin!(self.rolls.changed.changed(&mut seen));
             if moves.is_empty() {
@@ -304,6 +307,7 @@ impl Seat for LocalSeat {
     }
 
     async fn drive(&self) -> Error {
+        let _resigns = Resigns(self);
         let reads = self
             .subscription
             .logs
@@ -325,6 +329,17 @@ impl Seat for LocalSeat {
 impl Reader {
     const fn new(claim: Claim) -> Self {
         Self { claim, next: None, window: Budget::ZERO, delivered: Budget::ZERO }
+    }
+}
+
+/// A member that is not driven any more takes nothing: the others share what it has. Its seat stays
+/// as long as a turn of its runs.
+struct Resigns<'a>(&'a LocalSeat);
+
+impl Drop for Resigns<'_> {
+    fn drop(&mut self) {
+        self.0.roll(|roll| roll.resign(self.0.id));
+        self.0.rolls.changed.notify();
     }
 }
 
