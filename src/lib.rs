@@ -67,7 +67,8 @@ pub use procession_core::{
 
 #[cfg(feature = "file")]
 pub use procession_file::{
-    FileLog, FileStore, OpenOptions, ProgressAhead, Quarantined, RecoveryReport, disk as file_disk,
+    FileLog, FileStore, History, HistoryEnd, OpenOptions, Past, ProgressAhead, Quarantined,
+    RecoveryReport, disk as file_disk,
 };
 #[cfg(feature = "memory")]
 pub use procession_memory::{MemoryLog, MemoryLogBuilder, MemoryStore};

@@ -21,6 +21,7 @@ mod errors;
 mod format;
 mod front;
 mod groups;
+mod history;
 mod index;
 mod keeper;
 mod log;
@@ -39,6 +40,7 @@ mod tests;
 mod worker;
 mod writer;
 
+pub use history::{History, HistoryEnd, Past};
 pub use log::FileLog;
 pub use options::OpenOptions;
 pub use progress::FileStore;

@@ -133,6 +133,10 @@ impl FileLog {
         self.0.membership.clone()
     }
 
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0.shared
+    }
+
     pub(crate) fn filing(&self) -> &Filing {
         &self.0.filing
     }

@@ -1,5 +1,6 @@
 //! Reading: one pass over the stream serves every partition that is asked for.
 
+mod history;
 mod pass;
 mod scan;
 
@@ -15,6 +16,7 @@ use self::pass::{Pass, Start, Track};
 use self::scan::{Blocks, Scan, SegmentStart, Stop};
 use crate::disk::DiskFile;
 use crate::errors::system;
+use crate::history::{PageFound, PageWanted};
 use crate::index::{self, Spots};
 use crate::segments::Segment;
 use crate::shared::Shared;
@@ -28,6 +30,7 @@ const OPEN_MAX: usize = 64;
 pub(crate) enum Question {
     Read(Vec<Want>, Budget, oneshot::Sender<Result<Vec<Chunk>, Error>>),
     At(Timestamp, oneshot::Sender<Result<Vec<Offset>, Error>>),
+    History(PageWanted, oneshot::Sender<Result<PageFound, Error>>),
 }
 
 #[derive(Debug, Default)]
@@ -86,6 +89,10 @@ impl Worker for Reader {
             }
             Some(Question::At(time, answer)) if !answer.is_canceled() => {
                 let _ = answer.send(self.at_time(time));
+                Pace::More
+            }
+            Some(Question::History(wanted, answer)) if !answer.is_canceled() => {
+                let _ = answer.send(self.history(&wanted));
                 Pace::More
             }
             Some(_) => Pace::More,
@@ -257,7 +264,7 @@ impl Reader {
             }
             let file = self.open(segment)?;
             let mut scan = Scan::new(segment, &*file, &mut blocks, SegmentStart::of(segment));
-            let walked = scan.walk(|header, frame| {
+            let walked = scan.walk(|header, frame, _| {
                 if header.log_time < time {
                     offsets[frame.place.partition as usize] = frame.place.offset + 1;
                 }

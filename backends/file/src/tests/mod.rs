@@ -6,6 +6,7 @@ mod crash;
 mod damage;
 mod faults;
 mod fixture;
+mod history;
 mod kill;
 mod machine;
 mod opening;
