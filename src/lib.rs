@@ -56,13 +56,14 @@
 pub use procession_core::{
     AbsentKey, Appending, Bare, Batch, BoxError, BoxFuture, Budget, Chains, ChainsOptions, Chunk,
     Claim, Class, Commit, Committed, Completed, Consumer, ConsumerBuilder, Credit, Drain, Drained,
-    Durability, Epoch, Error, ErrorKind, Event, Explain, Failure, Fence, GroupExecutor, GroupKey,
-    GroupState, Handle, Headers, HeadersIter, Hold, Inlet, Key, Load, LocalMembership, Log, LogId,
-    LogInfo, LogUuid, Membership, Next, Offset, OffsetStore, OffsetWindow, OneOrMany,
-    OneOrManyIntoIter, Outcome, Partition, PartitionId, Permit, Policy, Position, Producer,
-    ProducerBuilder, Progress, Ranges, Receipt, Receipts, Record, Rest, Retry, Revoke, Router,
-    RouterId, RoutingEpoch, Runtime, Scope, Seat, SendError, Sending, Sequence, SipRouter, Start,
-    Stored, Subscription, Summary, Timer, Timestamp, Turn, TurnId, Verdict, Version, Want, router,
+    Durability, Enlisted, Epoch, Error, ErrorKind, Event, Explain, Failure, Fence, GroupExecutor,
+    GroupKey, GroupState, Handle, Headers, HeadersIter, Hold, IdentityBuilder, Inlet, Key, Load,
+    LocalMembership, Log, LogId, LogInfo, LogUuid, Membership, Next, Offset, OffsetStore,
+    OffsetWindow, OneOrMany, OneOrManyIntoIter, Outcome, Partition, PartitionId, Permit, Policy,
+    Position, Producer, ProducerBuilder, ProducerId, Progress, Ranges, Receipt, Receipts, Record,
+    Rest, Retry, Revoke, Router, RouterId, RoutingEpoch, Runtime, Scope, Seat, SendError, Sending,
+    Sequence, SipRouter, Stamp, Start, Stored, Subscription, Summary, Timer, Timestamp, Turn,
+    TurnId, Verdict, Version, Want, router,
 };
 
 #[cfg(feature = "file")]

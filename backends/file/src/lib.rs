@@ -17,6 +17,7 @@
 //! the code that production runs.
 
 pub mod disk;
+mod enlist;
 mod errors;
 mod format;
 mod front;
@@ -27,11 +28,13 @@ mod keeper;
 mod log;
 mod options;
 mod parcel;
+mod producers;
 mod progress;
 mod reader;
 mod recover;
 mod report;
 mod round;
+mod sections;
 mod segments;
 mod shared;
 mod subscribe;

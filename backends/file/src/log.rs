@@ -9,8 +9,8 @@ use std::thread::{self, JoinHandle};
 use async_trait::async_trait;
 use futures::channel::oneshot;
 use procession_core::{
-    Appending, Batch, Budget, Chunk, Error, ErrorKind, LocalMembership, Log, LogInfo, Offset,
-    Position, Version, Want,
+    Appending, Batch, Budget, Chunk, Enlisted, Error, ErrorKind, LocalMembership, Log, LogInfo,
+    Offset, Position, Version, Want,
 };
 
 use crate::disk::DiskFile;
@@ -252,6 +252,10 @@ impl Log for FileLog {
             }
             _ => Err(Error::new(ErrorKind::Unsupported, "look up a position in a file log")),
         }
+    }
+
+    async fn enlist(&self, name: &str) -> Result<Enlisted, Error> {
+        self.0.shared.enlist(name).await
     }
 
     async fn changed(&self, seen: Version) -> Result<Version, Error> {

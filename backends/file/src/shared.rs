@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use procession_core::{
     Appending, Batch, Durability, Error, ErrorKind, LogInfo, OneOrMany, Outcome, Partition,
-    PartitionId, Record, Version,
+    PartitionId, Record, Stamp, Version,
 };
 
 use crate::disk::Clock;
@@ -17,6 +17,7 @@ use crate::front::{Front, Ready, State};
 use crate::groups::GroupHash;
 use crate::keeper::Keeping;
 use crate::parcel::Parcel;
+use crate::producers::Judged;
 use crate::reader::Reading;
 use crate::segments::{Folder, Segments};
 use crate::worker::Bell;
@@ -69,8 +70,11 @@ impl Shared {
     /// Takes the batch in the order of the calls.
     pub(crate) fn append(&self, batch: Batch) -> Appending {
         let level = batch.durability.unwrap_or(self.durability);
+        // What is absorbed is stored for good: a numbered record is always synced.
+        let level = if batch.stamp.is_some() { level.max(Durability::Synced) } else { level };
+        let plain = batch.stamp.is_none() && level <= Durability::Synced;
         match batch.records {
-            OneOrMany::One((partition, record)) if level <= Durability::Synced => {
+            OneOrMany::One((partition, record)) if plain => {
                 if let Some(error) = self.refusal(partition, &record, level) {
                     return Appending::ready(Outcome::Refused(record, error));
                 }
@@ -82,11 +86,11 @@ impl Shared {
                 if !joins {
                     drop(front);
                     let waiting = VecDeque::from([(0, ready)]);
-                    return self.append_parcel(vec![None], waiting, level, batch.permit);
+                    return self.append_parcel(vec![None], waiting, level, None, batch.permit);
                 }
                 let (round, at) = front.current();
                 let round = Arc::clone(round);
-                if let Err(e) = front.push(&ready, || self.clock.wall()) {
+                if let Err(e) = front.push(&ready, None, || self.clock.wall()) {
                     drop(front);
                     return Appending::ready(Outcome::Refused(ready.record, self.lost_groups(e)));
                 }
@@ -102,6 +106,7 @@ impl Shared {
                 }
             }
             records => {
+                let stamped = batch.stamp.is_some();
                 let mut outcomes = Vec::with_capacity(records.len());
                 let mut waiting = VecDeque::with_capacity(records.len());
                 for (number, (partition, record)) in records.into_iter().enumerate() {
@@ -109,11 +114,12 @@ impl Shared {
                         Some(error) => outcomes.push(Some(Outcome::Refused(record, error))),
                         None => {
                             outcomes.push(None);
-                            waiting.push_back((number, Ready::new(partition, record, self.hash)));
+                            let ready = Ready::new(partition, record, self.hash).stamped(stamped);
+                            waiting.push_back((number, ready));
                         }
                     }
                 }
-                self.append_parcel(outcomes, waiting, level, batch.permit)
+                self.append_parcel(outcomes, waiting, level, batch.stamp, batch.permit)
             }
         }
     }
@@ -123,10 +129,11 @@ impl Shared {
         outcomes: Vec<Option<Outcome>>,
         waiting: VecDeque<(usize, Ready)>,
         level: Durability,
+        stamp: Option<Stamp>,
         permit: Option<procession_core::Permit>,
     ) -> Appending {
         let count = outcomes.len() as u32;
-        let parcel = Arc::new(Parcel::new(outcomes, waiting, level, permit));
+        let parcel = Arc::new(Parcel::new(outcomes, waiting, level, stamp, permit));
         let mut front = self.front();
         if let Some(error) = front.state.refusal(&self.info.name) {
             drop(front);
@@ -148,7 +155,8 @@ impl Shared {
     }
 
     pub(crate) fn admit(&self, parcel: &Parcel, front: &mut Front) -> crate::parcel::Admitted {
-        parcel.admit(front, || self.clock.wall(), |e| self.lost_groups(e))
+        let objection = |judged: &Judged, ready: &Ready| self.objection(judged, ready);
+        parcel.admit(front, || self.clock.wall(), |e| self.lost_groups(e), objection)
     }
 
     fn refusal(&self, partition: Partition, record: &Record, level: Durability) -> Option<Error> {

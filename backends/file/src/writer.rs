@@ -14,6 +14,7 @@ use crate::front::{Plan, Roll, Sealed, State};
 use crate::index::Spot;
 use crate::keeper::Chore;
 use crate::round::Fate;
+use crate::sections;
 use crate::segments::Segment;
 use crate::shared::Shared;
 use crate::worker::{Pace, Worker};
@@ -125,15 +126,7 @@ impl Writer {
             "a round goes to the segment it was made for"
         );
         let at = self.byte;
-        let header = BatchHeader {
-            body: (sealed.bytes.len() - BATCH_HEADER) as u32,
-            records: sealed.entries.len() as u32,
-            log_number: sealed.first_log_number,
-            log_time: sealed.time,
-            flags: 0,
-            ..self.blank()
-        };
-        header.encode(&mut sealed.bytes, self.segment.salt, at);
+        sections::seal(&mut sealed, self.blank(), self.segment.salt, at);
         if let Err(e) = write_all(&*self.file, &sealed.bytes, at) {
             let cut = is_full(&e) && self.cut(at).is_ok();
             if cut {
@@ -171,8 +164,13 @@ impl Writer {
     fn remember(&self, sealed: &Sealed, at: u64) {
         let mut cached = self.segment.cached();
         if let Some(spots) = &mut cached.spots {
-            for entry in &sealed.entries {
-                let (batch, frame) = (at as u32, at as u32 + entry.at);
+            let mut sections = sealed.sections.iter().peekable();
+            let mut batch = at as u32;
+            for (number, entry) in sealed.entries.iter().enumerate() {
+                while let Some(section) = sections.next_if(|section| section.first <= number) {
+                    batch = at as u32 + section.at as u32;
+                }
+                let frame = at as u32 + entry.at;
                 spots.add(entry.partition, Spot { offset: entry.offset, batch, frame });
             }
         }
@@ -188,6 +186,7 @@ impl Writer {
             synced: self.synced,
             routing: self.shared.info.routing.get(),
             flags: 0,
+            stamp: None,
         }
     }
 
@@ -224,7 +223,14 @@ impl Writer {
             base: roll.base.clone(),
         };
         let partitions = roll.base.len();
-        let (segment, file) = match self.shared.folder.begin(header, &[], partitions) {
+        let table = roll.table.as_ref().map(|table| {
+            let (salt, at) = (header.salt(), SegmentHeader::size(partitions) as u64);
+            let (log_number, log_time) = (header.log_number, header.log_time);
+            let blank = BatchHeader { log_number, log_time, ..self.blank() };
+            sections::table_batch(table.clone(), blank, salt, at)
+        });
+        let table = table.as_deref().unwrap_or_default();
+        let (segment, file) = match self.shared.folder.begin(header, table, partitions) {
             Ok(begun) => begun,
             Err(e) => return Err((e, Some(roll))),
         };

@@ -16,9 +16,12 @@
 //! `previous end` says how many bytes of the segment before count. What lies behind them is the
 //! rest of a crash, and is never read.
 
-use super::{Salt, VERSION, array, put, u16_at, u32_at, u64_at};
+use super::{Salt, array, put, u16_at, u32_at, u64_at};
 
 const MAGIC: [u8; 8] = *b"PRCNSEGM";
+/// 2 since batches can have stamps and there are tables of producers; a segment of version 1 is
+/// read, but nothing is added to it.
+pub(crate) const VERSION: u16 = 2;
 const FIXED: usize = 72;
 const BLOCK: usize = 4096;
 

@@ -57,6 +57,7 @@ impl OpenOptions {
             routing: meta.routing,
             groups_max: self.groups_max.max(1),
             skip_corruption: self.skip_corruption,
+            segment_bytes: self.segment_bytes,
             now: self.clock.wall().as_millis(),
         };
         let recovered = recovery.run(&ids, &mut report)?;
@@ -99,6 +100,7 @@ impl OpenOptions {
             recovered.log_number,
             recovered.time,
             recovered.groups,
+            recovered.producers,
             plan,
         );
         let tail = Tail { earliest, ends: next, version: 1, wakers: Vec::new(), over: None };
@@ -112,6 +114,7 @@ impl OpenOptions {
                 delivers: Durability::Synced,
                 sequences: true,
                 rereadable: true,
+                absorbs: true,
                 record_bytes_max: self.record_bytes_max,
             }),
             folder,

@@ -126,6 +126,10 @@ impl<'a> Scan<'a> {
     /// From where to where `frame` finds the frames of the batch at `at`.
     pub(super) fn frames(&mut self, header: &BatchHeader) -> Result<(u64, u64), Stop> {
         let from = self.at + BATCH_HEADER as u64;
+        if header.records == 0 {
+            // A mark, or a table of producers.
+            return Ok((from, from));
+        }
         Ok((from, from + u64::from(header.body)))
     }
 

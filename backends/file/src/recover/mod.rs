@@ -11,18 +11,22 @@ mod scan;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use procession_core::{Error, ErrorKind};
+use procession_core::{Error, ErrorKind, Sequence};
 
 use self::scan::{Piece, Scanned, for_each, prove, scan, used};
 use crate::disk::{DiskFile, Kind, read_whole, write_all};
 use crate::errors::{is_full, system};
-use crate::format::Salt;
-use crate::format::batch::{BATCH_HEADER, BatchHeader, StreamPosition};
+use crate::format::batch::{BATCH_HEADER, BatchHeader, PRODUCERS, StreamPosition};
 use crate::format::frame::{self, Frame};
-use crate::format::segment::{BadSegment, SegmentHeader};
+use crate::format::producers::{self as table, NumberedPlace};
+use crate::format::segment::{self, BadSegment, SegmentHeader};
+use crate::format::{Salt, u16_at};
 use crate::groups::{GroupHash, GroupLast, Groups, Lookup};
 use crate::index::{self, Spot, Spots};
+use crate::producers::Producers;
 use crate::report::{Quarantined, RecoveryReport};
+use crate::round::NO_SEQUENCE;
+use crate::sections;
 use crate::segments::{Cached, Folder, QUARANTINE, Segment};
 
 /// What to recover, and how.
@@ -34,6 +38,7 @@ pub(crate) struct Recovery<'a> {
     pub(crate) routing: u32,
     pub(crate) groups_max: usize,
     pub(crate) skip_corruption: bool,
+    pub(crate) segment_bytes: u64,
     /// Log time of a new log.
     pub(crate) now: i64,
 }
@@ -52,6 +57,7 @@ pub(crate) struct Recovered {
     pub(crate) time: i64,
     pub(crate) open_count: u64,
     pub(crate) groups: Groups,
+    pub(crate) producers: Producers,
 }
 
 impl Recovery<'_> {
@@ -89,6 +95,14 @@ impl Recovery<'_> {
         scanned.proven = prove(readable, &header, &scanned, start);
         if scanned.closed && used <= scanned.end {
             report.clean = true;
+            // Nothing is added to a segment of an older format.
+            let goes_on = u16_at(&bytes, 8) == segment::VERSION;
+            if !goes_on {
+                let keep = scanned.end;
+                return self.rewrite(
+                    segments, older, header, &*file, &bytes, &scanned, keep, trimmed, report,
+                );
+            }
             return self.go_on(segments, older, header, file, &bytes, scanned, trimmed);
         }
         let mut keep = scanned.proven;
@@ -135,6 +149,7 @@ impl Recovery<'_> {
             time: self.now,
             open_count: 1,
             groups: Groups::new(self.groups_max, 1, Vec::new(), false),
+            producers: Producers::new(self.segment_bytes),
         })
     }
 
@@ -148,7 +163,7 @@ impl Recovery<'_> {
             Err(BadSegment::Newer(version)) => {
                 return Err(self.error(ErrorKind::Version).at_path(path).with_hint(format!(
                     "format version {version}, this build reads {}; upgrade the program",
-                    crate::format::VERSION
+                    segment::VERSION
                 )));
             }
             Err(BadSegment::Damaged) => {
@@ -288,6 +303,7 @@ impl Recovery<'_> {
         let mut groups = Groups::new(self.groups_max, header.id, older, trimmed);
         let (spots, _) = self.contents(bytes, &scanned.pieces);
         let (next, log_number) = self.replay(bytes, &header, &scanned.pieces, &mut groups);
+        let producers = self.producers(bytes, header.salt(), &scanned.pieces);
         let cached = Cached { spots: Some(spots), file: Some(Arc::clone(&file)) };
         let path = self.folder.segment(header.id);
         let byte = scanned.end as u64;
@@ -302,6 +318,7 @@ impl Recovery<'_> {
             time: scanned.time,
             open_count: scanned.open_count + 1,
             groups,
+            producers,
         })
     }
 
@@ -341,7 +358,21 @@ impl Recovery<'_> {
         };
         let start = SegmentHeader::size(self.partitions);
         let synced = StreamPosition { segment: id, byte: end };
-        let (batches, pieces) = self.reseal(bytes, tail, start, fresh.salt(), open_count, synced);
+        let producers = self.producers(bytes, header.salt(), &scanned.pieces);
+        let mut batches = producers.snapshot().map_or_else(Vec::new, |table| {
+            let blank = BatchHeader {
+                log_number,
+                open_count,
+                log_time: fresh.log_time,
+                synced,
+                routing: self.routing,
+                ..BatchHeader::default()
+            };
+            sections::table_batch(table, blank, fresh.salt(), start as u64)
+        });
+        let tail_at = start + batches.len();
+        let (tail, pieces) = self.reseal(bytes, tail, tail_at, fresh.salt(), open_count, synced);
+        batches.extend_from_slice(&tail);
         report.rewritten_records = pieces.iter().map(|piece| u64::from(piece.records)).sum();
 
         let mut whole = vec![0; start];
@@ -370,6 +401,7 @@ impl Recovery<'_> {
             time: scanned.time,
             open_count,
             groups,
+            producers,
         })
     }
 
@@ -399,6 +431,32 @@ impl Recovery<'_> {
             }
         });
         (next, log_number)
+    }
+
+    /// Who has numbered records, as the segment's tables and stamps say.
+    fn producers(&self, bytes: &[u8], salt: Salt, pieces: &[Piece]) -> Producers {
+        let mut producers = Producers::new(self.segment_bytes);
+        for piece in pieces {
+            if piece.header.flags & PRODUCERS != 0 {
+                let table = &bytes[piece.frames_from..piece.frames_to];
+                if let Some((highest, entries)) = table::decode(table, salt, piece.at as u64) {
+                    producers.recovered(highest, entries);
+                }
+            }
+            let Some(stamp) = piece.header.stamp else { continue };
+            let mut number = stamp.base;
+            for_each(bytes, std::slice::from_ref(piece), |_, at, frame| {
+                let place = NumberedPlace {
+                    partition: frame.place.partition,
+                    offset: frame.place.offset,
+                    sequence: frame.sequence().map_or(NO_SEQUENCE, Sequence::get),
+                    content: frame.content(&bytes[at..]),
+                };
+                producers.replayed(stamp.producer, number, place);
+                number += 1;
+            });
+        }
+        producers
     }
 
     /// The same frames, for another segment.

@@ -1,7 +1,8 @@
 //! What the bytes of a segment say, before anything is believed.
 
-use crate::format::batch::{BATCH_HEADER, BatchHeader, CLOSED};
+use crate::format::batch::{BATCH_HEADER, BatchHeader, CLOSED, PRODUCERS};
 use crate::format::frame::Frame;
+use crate::format::producers;
 use crate::format::segment::SegmentHeader;
 
 /// A run of sound frames of one batch.
@@ -66,6 +67,12 @@ pub(super) fn scan(bytes: &[u8], segment: &SegmentHeader, at: usize, mut expecte
             at += frame.length;
             records += 1;
         }
+        if header.flags & PRODUCERS != 0 {
+            let here = scanned.end as u64;
+            let sound =
+                body.len() == header.body as usize && producers::decode(body, salt, here).is_some();
+            at = if sound { body.len() } else { 0 };
+        }
         scanned.pieces.push(Piece {
             header,
             at: scanned.end,
@@ -128,7 +135,7 @@ pub(super) fn for_each(
     pieces: &[Piece],
     mut visit: impl FnMut(&Piece, usize, &Frame),
 ) {
-    for piece in pieces {
+    for piece in pieces.iter().filter(|piece| piece.records > 0) {
         let mut at = piece.frames_from;
         while at < piece.frames_to
             && let Some(frame) = Frame::peek(&bytes[at..], piece.frames_to - at)

@@ -67,8 +67,12 @@ fn opens_what_version_1_wrote() {
         let entry = entry.unwrap();
         fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
     }
+    let version = |segment: &str| fs::read(folder.path().join(segment)).unwrap()[8];
+    assert_eq!(version("00000000000000000002.seg"), 1);
     let log = open(folder.path());
     assert!(log.recovery().clean);
+    // What this version adds goes into a segment that says so: an older build refuses it.
+    assert_eq!(version("00000000000000000003.seg"), 2);
     for partition in 0..3_u32 {
         let expected: Vec<_> = (0..60_u32)
             .filter(|i| i % 3 == partition)

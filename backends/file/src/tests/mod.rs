@@ -10,6 +10,7 @@ mod history;
 mod kill;
 mod machine;
 mod opening;
+mod producers;
 mod progress;
 mod reading;
 mod stepping;
