@@ -41,6 +41,7 @@
 //! |---|---|
 //! | `file` (default) | `FileLog`: embedded, durable, no server; four threads of its own per log |
 //! | `memory` | `MemoryLog`, `MemoryStore`: survives nothing; for tests |
+//! | `lz4` | `Compression::Lz4` for the file log; what it wrote opens only in builds that have it |
 //! | `tokio` | `Tokio`: a [`Runtime`] value |
 //! | `smol` | `Smol`: a [`Runtime`] value |
 //! | `full` | all of these |
@@ -68,8 +69,8 @@ pub use procession_core::{
 
 #[cfg(feature = "file")]
 pub use procession_file::{
-    FileLog, FileStore, History, HistoryEnd, OpenOptions, Past, ProgressAhead, Quarantined,
-    RecoveryReport, disk as file_disk,
+    Compression, FileLog, FileStore, History, HistoryEnd, OpenOptions, Past, ProgressAhead,
+    Quarantined, RecoveryReport, disk as file_disk,
 };
 #[cfg(feature = "memory")]
 pub use procession_memory::{MemoryLog, MemoryLogBuilder, MemoryStore};

@@ -332,6 +332,13 @@ impl Front {
         }
     }
 
+    /// A round of `segment` took so many bytes less than it was thought to.
+    pub(crate) fn shrunk(&mut self, segment: u64, bytes: u64) {
+        if self.plan.segment == segment {
+            self.plan.byte -= bytes;
+        }
+    }
+
     /// Forgets rounds that were not stored, oldest first, and goes on at `plan`: offsets and
     /// sequences are given again.
     pub(crate) fn undo(&mut self, rounds: &mut [Sealed], plan: Plan, hash: GroupHash) {

@@ -45,6 +45,6 @@ mod writer;
 
 pub use history::{History, HistoryEnd, Past};
 pub use log::FileLog;
-pub use options::OpenOptions;
+pub use options::{Compression, OpenOptions};
 pub use progress::FileStore;
 pub use report::{ProgressAhead, Quarantined, RecoveryReport};

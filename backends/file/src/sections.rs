@@ -2,6 +2,7 @@
 
 use crate::format::Salt;
 use crate::format::batch::{BATCH_HEADER, BatchHeader, BatchStamp, PRODUCERS};
+use crate::format::codec::Codec;
 use crate::format::producers;
 use crate::front::Sealed;
 use crate::producers::Change;
@@ -30,31 +31,80 @@ impl Section {
     }
 }
 
-/// Fills in the headers of a round that will lie at `at` of its segment.
-pub(crate) fn seal(sealed: &mut Sealed, blank: BatchHeader, salt: Salt, at: u64) {
-    let mut sections = sealed.sections.iter().peekable();
-    while let Some(section) = sections.next() {
-        let (end, last) = match sections.peek() {
-            Some(next) => (next.at, next.first),
-            None => (sealed.bytes.len(), sealed.entries.len()),
-        };
-        let here = at + section.at as u64;
-        let body_at = section.at + BATCH_HEADER;
-        let flags = if section.change.is_some() { PRODUCERS } else { 0 };
-        if section.change.is_some() {
-            producers::seal(&mut sealed.bytes[body_at..end], salt, here);
+/// How a round lies on the disk.
+#[derive(Debug, Default)]
+pub(crate) struct Laid {
+    /// What to write, if it is not the bytes of the round as they are.
+    pub(crate) packed: Option<Vec<u8>>,
+    /// The batches, if they lie elsewhere than in the round: where, and whether its frames are
+    /// packed.
+    batches: Vec<(usize, bool)>,
+}
+
+impl Laid {
+    /// Where reading a record may begin, from the start of the round: at which header, and at which
+    /// frame. `number` is that of its batch, `frame` where it lies in the round.
+    pub(crate) fn spot(&self, number: usize, section: &Section, frame: usize) -> (usize, usize) {
+        match self.batches.get(number) {
+            None => (section.at, frame),
+            // Packed frames can only be read from the first one on.
+            Some((at, true)) => (*at, at + BATCH_HEADER),
+            Some((at, false)) => (*at, at + (frame - section.at)),
         }
-        let header = BatchHeader {
+    }
+}
+
+/// Makes of a round what is written at `at` of its segment: fills in the headers, and packs the
+/// frames of batches that shrink.
+pub(crate) fn seal(
+    sealed: &mut Sealed,
+    blank: BatchHeader,
+    salt: Salt,
+    at: u64,
+    codec: Codec,
+) -> Laid {
+    let Sealed { bytes, entries, sections, first_log_number, time, .. } = sealed;
+    let mut laid = Laid::default();
+    let mut out = Vec::new();
+    for (number, section) in sections.iter().enumerate() {
+        let (end, last) = match sections.get(number + 1) {
+            Some(next) => (next.at, next.first),
+            None => (bytes.len(), entries.len()),
+        };
+        let packs = codec != Codec::Plain;
+        let here = at + if packs { out.len() } else { section.at } as u64;
+        let body_at = section.at + BATCH_HEADER;
+        let is_table = section.change.is_some();
+        if is_table {
+            producers::seal(&mut bytes[body_at..end], salt, here);
+        }
+        let mut header = BatchHeader {
             body: (end - body_at) as u32,
             records: (last - section.first) as u32,
-            log_number: sealed.first_log_number + section.first as u64,
-            log_time: sealed.time,
-            flags,
+            log_number: *first_log_number + section.first as u64,
+            log_time: *time,
+            flags: if is_table { PRODUCERS } else { 0 },
             stamp: section.stamp,
             ..blank
         };
-        header.encode(&mut sealed.bytes[section.at..], salt, here);
+        if !packs {
+            header.encode(&mut bytes[section.at..], salt, here);
+            continue;
+        }
+        let start = out.len();
+        out.resize(start + BATCH_HEADER, 0);
+        let packed = !is_table && codec.pack(&bytes[body_at..end], salt, here, &mut out);
+        if packed {
+            header.body = (out.len() - start - BATCH_HEADER) as u32;
+            header.codec = codec.number();
+        } else {
+            out.extend_from_slice(&bytes[body_at..end]);
+        }
+        header.encode(&mut out[start..], salt, here);
+        laid.batches.push((start, packed));
     }
+    laid.packed = (codec != Codec::Plain).then_some(out);
+    laid
 }
 
 /// A table of producers as a batch of its own, to lie at `at`.
@@ -62,7 +112,7 @@ pub(crate) fn table_batch(mut table: Vec<u8>, blank: BatchHeader, salt: Salt, at
     producers::seal(&mut table, salt, at);
     let mut out = vec![0; BATCH_HEADER];
     let body = table.len() as u32;
-    let header = BatchHeader { body, records: 0, flags: PRODUCERS, stamp: None, ..blank };
+    let header = BatchHeader { body, records: 0, flags: PRODUCERS, ..blank };
     header.encode(&mut out, salt, at);
     out.extend_from_slice(&table);
     out

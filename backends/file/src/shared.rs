@@ -12,6 +12,7 @@ use procession_core::{
 
 use crate::disk::Clock;
 use crate::errors::system;
+use crate::format::codec::Codec;
 use crate::format::frame;
 use crate::front::{Front, Ready, State};
 use crate::groups::GroupHash;
@@ -30,6 +31,8 @@ pub(crate) struct Shared {
     pub(crate) log: u128,
     pub(crate) open_count: u64,
     pub(crate) durability: Durability,
+    /// How batches are packed.
+    pub(crate) codec: Codec,
     /// The longest time that a written record stays unsynced.
     pub(crate) sync_lag: Duration,
     /// After this much quiet a mark proves the last round.

@@ -14,7 +14,7 @@ use crate::front::{Plan, Roll, Sealed, State};
 use crate::index::Spot;
 use crate::keeper::Chore;
 use crate::round::Fate;
-use crate::sections;
+use crate::sections::{self, Laid};
 use crate::segments::Segment;
 use crate::shared::Shared;
 use crate::worker::{Pace, Worker};
@@ -126,8 +126,10 @@ impl Writer {
             "a round goes to the segment it was made for"
         );
         let at = self.byte;
-        sections::seal(&mut sealed, self.blank(), self.segment.salt, at);
-        if let Err(e) = write_all(&*self.file, &sealed.bytes, at) {
+        let (blank, salt) = (self.blank(), self.segment.salt);
+        let laid = sections::seal(&mut sealed, blank, salt, at, self.shared.codec);
+        let bytes = laid.packed.as_ref().unwrap_or(&sealed.bytes);
+        if let Err(e) = write_all(&*self.file, bytes, at) {
             let cut = is_full(&e) && self.cut(at).is_ok();
             if cut {
                 return self.refuse(sealed, e);
@@ -135,10 +137,11 @@ impl Writer {
             let error = poisoned(operation(), &self.segment.path, e);
             return self.die(error, |sealed, error| sealed.leave_unknown(error), Some(sealed));
         }
-        self.byte = at + sealed.bytes.len() as u64;
+        self.byte = at + bytes.len() as u64;
+        let saved = (sealed.bytes.len() - bytes.len()) as u64;
         self.log_number = sealed.first_log_number + sealed.entries.len() as u64;
         self.time = sealed.time;
-        self.remember(&sealed, at);
+        self.remember(&sealed, &laid, at);
         let now = self.shared.clock.now();
         self.unproven_since = Some(now);
         let ends = std::mem::take(&mut sealed.ends);
@@ -154,23 +157,29 @@ impl Writer {
             Durability::Flushed
         };
         let Sealed { round, bytes, entries, permits, .. } = sealed;
-        self.shared.front().recycle(bytes);
+        {
+            let mut front = self.shared.front();
+            front.recycle(bytes);
+            front.shrunk(self.segment.id(), saved);
+        }
         round.resolve(Fate::Stored(entries, level));
         // Gives bytes back to the producer, which may append at once.
         drop(permits);
     }
 
     /// Where reading may begin.
-    fn remember(&self, sealed: &Sealed, at: u64) {
+    fn remember(&self, sealed: &Sealed, laid: &Laid, at: u64) {
         let mut cached = self.segment.cached();
         if let Some(spots) = &mut cached.spots {
-            let mut sections = sealed.sections.iter().peekable();
-            let mut batch = at as u32;
+            let mut batches = 0;
             for (number, entry) in sealed.entries.iter().enumerate() {
-                while let Some(section) = sections.next_if(|section| section.first <= number) {
-                    batch = at as u32 + section.at as u32;
+                // The last of the batches that begin at or before it.
+                while sealed.sections.get(batches + 1).is_some_and(|next| next.first <= number) {
+                    batches += 1;
                 }
-                let frame = at as u32 + entry.at;
+                let section = &sealed.sections[batches];
+                let (batch, frame) = laid.spot(batches, section, entry.at as usize);
+                let (batch, frame) = (at as u32 + batch as u32, at as u32 + frame as u32);
                 spots.add(entry.partition, Spot { offset: entry.offset, batch, frame });
             }
         }
@@ -186,6 +195,7 @@ impl Writer {
             synced: self.synced,
             routing: self.shared.info.routing.get(),
             flags: 0,
+            codec: 0,
             stamp: None,
         }
     }
@@ -215,6 +225,7 @@ impl Writer {
         }
         let header = SegmentHeader {
             log: self.shared.log,
+            codecs: self.shared.codec.bit(),
             id: self.segment.id() + 1,
             open_count: self.shared.open_count,
             log_number: roll.log_number,

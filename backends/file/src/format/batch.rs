@@ -61,6 +61,8 @@ pub(crate) struct BatchHeader {
     pub(crate) synced: StreamPosition,
     pub(crate) routing: u32,
     pub(crate) flags: u16,
+    /// How the frames are packed, 0 if they are not.
+    pub(crate) codec: u16,
     pub(crate) stamp: Option<BatchStamp>,
 }
 
@@ -78,6 +80,7 @@ impl BatchHeader {
         put(out, 48, &self.synced.byte.to_le_bytes());
         put(out, 56, &self.routing.to_le_bytes());
         put(out, 60, &self.flags.to_le_bytes());
+        put(out, 62, &self.codec.to_le_bytes());
         if let Some(stamp) = self.stamp {
             put(out, 64, &stamp.producer.to_le_bytes());
             put(out, 68, &stamp.epoch.to_le_bytes());
@@ -102,6 +105,7 @@ impl BatchHeader {
             synced: StreamPosition { segment: u64_at(whole, 40), byte: u64_at(whole, 48) },
             routing: u32_at(whole, 56),
             flags: u16_at(whole, 60),
+            codec: u16_at(whole, 62),
             stamp: (u32_at(whole, 64) > 0).then(|| BatchStamp {
                 producer: u32_at(whole, 64),
                 epoch: u32_at(whole, 68),

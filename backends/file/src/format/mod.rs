@@ -1,6 +1,7 @@
 //! What lies on the disk, as pure functions over bytes. Nothing here does I/O.
 
 pub(crate) mod batch;
+pub(crate) mod codec;
 pub(crate) mod frame;
 pub(crate) mod meta;
 pub(crate) mod producers;

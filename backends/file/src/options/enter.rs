@@ -58,6 +58,7 @@ impl OpenOptions {
             groups_max: self.groups_max.max(1),
             skip_corruption: self.skip_corruption,
             segment_bytes: self.segment_bytes,
+            codec: self.compression.codec(),
             now: self.clock.wall().as_millis(),
         };
         let recovered = recovery.run(&ids, &mut report)?;
@@ -122,6 +123,7 @@ impl OpenOptions {
             log: meta.log,
             open_count: recovered.open_count,
             durability: self.durability,
+            codec: self.compression.codec(),
             sync_lag: self.sync_lag,
             quiet: QUIET,
             skip_corruption: self.skip_corruption,

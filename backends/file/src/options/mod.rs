@@ -1,5 +1,6 @@
 //! Opening a log: what can be chosen.
 
+mod compression;
 mod enter;
 mod start;
 
@@ -17,6 +18,7 @@ use procession_core::{Durability, Error, ErrorKind, Router};
 use crate::disk::{Clock, Disk, RealClock, RealDisk};
 use crate::log::FileLog;
 
+pub use compression::Compression;
 #[cfg(test)]
 pub(crate) use enter::Parts;
 
@@ -35,6 +37,7 @@ pub struct OpenOptions {
     round_bytes_max: usize,
     groups_max: usize,
     skip_corruption: bool,
+    compression: Compression,
     disk: Arc<dyn Disk>,
     clock: Arc<dyn Clock>,
 }
@@ -58,6 +61,7 @@ impl OpenOptions {
             round_bytes_max: 8 << 20,
             groups_max: 1_000_000,
             skip_corruption: false,
+            compression: Compression::None,
             disk: Arc::new(RealDisk),
             clock: Arc::new(RealClock::default()),
         }
@@ -135,6 +139,16 @@ impl OpenOptions {
         self
     }
 
+    /// Whether batches are compressed; not unless told so. May be changed whenever the log is opened.
+    ///
+    /// A batch is what one write holds of all who append without a stamp, or the records of one
+    /// stamped batch: the more that come in together, the better they pack. The I/O thread does it,
+    /// so it costs no caller any time; budgets count what records are without it.
+    pub const fn compression(mut self, compression: Compression) -> Self {
+        self.compression = compression;
+        self
+    }
+
     /// Another disk than that of the operating system: for simulations.
     pub fn disk(mut self, disk: Arc<dyn Disk>) -> Self {
         self.disk = disk;
@@ -157,6 +171,8 @@ impl OpenOptions {
     /// - [`Locked`](ErrorKind::Locked): somebody has it open; says who
     /// - [`Denied`](ErrorKind::Denied): no permission, or a read-only file system
     /// - [`Version`](ErrorKind::Version): a newer version wrote it
+    /// - [`Unsupported`](ErrorKind::Unsupported): it has compressed batches, and this build lacks the
+    ///   feature for them
     /// - [`Corrupt`](ErrorKind::Corrupt): bytes that were proven durable do not read back
     /// - [`Full`](ErrorKind::Full): there is no room for the first files, or to recover without a
     ///   spare segment

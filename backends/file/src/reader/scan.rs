@@ -7,6 +7,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::disk::{DiskFile, read_full};
 use crate::format::batch::{BATCH_HEADER, BatchHeader};
+use crate::format::codec;
 use crate::format::frame::{FRAME_HEADER, Frame};
 use crate::segments::Segment;
 
@@ -130,11 +131,29 @@ impl<'a> Scan<'a> {
             // A mark, or a table of producers.
             return Ok((from, from));
         }
-        Ok((from, from + u64::from(header.body)))
+        let body = header.body as usize;
+        if header.codec == 0 {
+            return Ok((from, from + body as u64));
+        }
+        self.bytes(from, body)?;
+        let start = (from - self.block_at) as usize;
+        let packed = self.block.slice(start..start + body);
+        let (salt, at, blocks) = (self.segment.salt, self.at, &mut *self.blocks);
+        let plain = codec::unpack(header.codec, &packed, salt, at, |length| blocks.take(length))
+            .ok_or(Stop::Damaged(at))?;
+        drop(packed);
+        // As if they lay there in the file; `leave` forgets them.
+        let end = from + plain.len() as u64;
+        self.blocks.keep(plain.clone());
+        (self.block, self.block_at) = (plain, from);
+        Ok((from, end))
     }
 
     /// Goes on behind the batch at `at`.
     pub(super) fn leave(&mut self, header: &BatchHeader) {
+        if header.codec != 0 {
+            self.block = Bytes::new();
+        }
         self.at += BATCH_HEADER as u64 + u64::from(header.body);
     }
 }

@@ -2,6 +2,8 @@
 
 mod appending;
 mod basics;
+#[cfg(feature = "lz4")]
+mod compression;
 mod crash;
 mod damage;
 mod faults;
