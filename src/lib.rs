@@ -50,7 +50,7 @@
 //! poll, on any executor.
 //!
 //! # Limits
-//! One process per file log, one live member per subscription. A log keeps its partition count.
+//! One process writes a file log (others may open it for reading only), one live member per subscription. A log keeps its partition count.
 //! Handlers see a record again after a crash: make effects idempotent, by the turn's offset or the
 //! record's sequence.
 
@@ -69,8 +69,8 @@ pub use procession_core::{
 
 #[cfg(feature = "file")]
 pub use procession_file::{
-    Compression, FileLog, FileStore, History, HistoryEnd, OpenOptions, Past, ProgressAhead,
-    Quarantined, RecoveryReport, disk as file_disk,
+    Compression, FileLog, FileReader, FileStore, History, HistoryEnd, OpenOptions, Past,
+    ProgressAhead, Quarantined, RecoveryReport, disk as file_disk,
 };
 #[cfg(feature = "memory")]
 pub use procession_memory::{MemoryLog, MemoryLogBuilder, MemoryStore};

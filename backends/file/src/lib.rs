@@ -16,9 +16,11 @@
 //! The disk is behind a seam ([`disk::Disk`]), and each worker is a `step()`: a simulation runs
 //! the code that production runs.
 
+mod ask;
 pub mod disk;
 mod enlist;
 mod errors;
+mod file_reader;
 mod format;
 mod front;
 mod groups;
@@ -43,8 +45,9 @@ mod tests;
 mod worker;
 mod writer;
 
+pub use file_reader::FileReader;
 pub use history::{History, HistoryEnd, Past};
 pub use log::FileLog;
-pub use options::{Compression, OpenOptions};
+pub use options::{Compression, OpenOptions, ReadOnlyOptions};
 pub use progress::FileStore;
 pub use report::{ProgressAhead, Quarantined, RecoveryReport};

@@ -17,7 +17,6 @@ use crate::disk::DiskFile;
 use crate::front::State;
 use crate::options::OpenOptions;
 use crate::progress::{FileStore, Filing};
-use crate::reader::Question;
 use crate::report::RecoveryReport;
 use crate::shared::Shared;
 
@@ -153,10 +152,6 @@ impl FileLog {
         let membership = LocalMembership::new();
         Self(Arc::new(Handle { shared, filing, report, threads, lock, failed, membership }))
     }
-
-    fn closed(&self) -> Error {
-        Error::new(ErrorKind::Closed, format!("read log \"{}\"", self.0.shared.info.name))
-    }
 }
 
 impl Handle {
@@ -232,26 +227,11 @@ impl Log for FileLog {
     }
 
     async fn read(&self, wants: &[Want], max: Budget) -> Result<Vec<Chunk>, Error> {
-        if wants.is_empty() {
-            return Ok(Vec::new());
-        }
-        let (answer, answered) = oneshot::channel();
-        self.0.shared.reading.ask(Question::Read(wants.to_vec(), max, answer));
-        answered.await.unwrap_or_else(|_| Err(self.closed()))
+        self.0.shared.read(wants, max).await
     }
 
     async fn ends(&self, at: Position) -> Result<Vec<Offset>, Error> {
-        let offsets = |list: &[u64]| list.iter().copied().map(Offset::new).collect();
-        match at {
-            Position::Earliest => Ok(offsets(&self.0.shared.tail().earliest)),
-            Position::End => Ok(offsets(&self.0.shared.tail().ends)),
-            Position::Time(time) => {
-                let (answer, answered) = oneshot::channel();
-                self.0.shared.reading.ask(Question::At(time, answer));
-                answered.await.unwrap_or_else(|_| Err(self.closed()))
-            }
-            _ => Err(Error::new(ErrorKind::Unsupported, "look up a position in a file log")),
-        }
+        self.0.shared.ends(at).await
     }
 
     async fn enlist(&self, name: &str) -> Result<Enlisted, Error> {

@@ -54,6 +54,16 @@ impl Laid {
     }
 }
 
+impl Laid {
+    /// Where the headers are, from the start of the round.
+    pub(crate) fn headers(&self, sealed: &Sealed) -> Vec<usize> {
+        match &self.packed {
+            None => sealed.sections.iter().map(|section| section.at).collect(),
+            Some(_) => self.batches.iter().map(|(at, _)| *at).collect(),
+        }
+    }
+}
+
 /// Makes of a round what is written at `at` of its segment: fills in the headers, and packs the
 /// frames of batches that shrink.
 pub(crate) fn seal(

@@ -71,6 +71,11 @@ impl Segments {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Another list: what was removed, and what came instead.
+    pub(crate) fn replace(&self, segments: Vec<Arc<Segment>>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(segments);
+    }
+
     pub(crate) fn push(&self, segment: Arc<Segment>) {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         Arc::make_mut(&mut all).push(segment);

@@ -39,6 +39,8 @@ pub(crate) struct Shared {
     pub(crate) quiet: Duration,
     /// Whether reads step over damaged bytes.
     pub(crate) skip_corruption: bool,
+    /// Whether somebody else may write this log, and remove segments.
+    pub(crate) read_only: bool,
     pub(crate) hash: GroupHash,
     pub(crate) front: Mutex<Front>,
     pub(crate) bell: Bell,

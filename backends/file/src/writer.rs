@@ -32,6 +32,8 @@ pub(crate) struct Writer {
     unsynced: Option<(Duration, Vec<u64>)>,
     /// When the last round ended, until a mark proves it.
     unproven_since: Option<Duration>,
+    /// Where the last mark is, if nothing was written behind it.
+    marked: Option<u64>,
     log_number: u64,
     time: i64,
     ended: bool,
@@ -55,7 +57,7 @@ impl Writer {
             (front.log_number, front.last_time())
         };
         let unproven_since = (!proven).then(|| shared.clock.now());
-        let (unsynced, ended) = (None, false);
+        let (unsynced, marked, ended) = (None, None, false);
         Self {
             shared,
             segment,
@@ -64,6 +66,7 @@ impl Writer {
             synced,
             unsynced,
             unproven_since,
+            marked,
             log_number,
             time,
             ended,
@@ -130,7 +133,7 @@ impl Writer {
         let laid = sections::seal(&mut sealed, blank, salt, at, self.shared.codec);
         let bytes = laid.packed.as_ref().unwrap_or(&sealed.bytes);
         if let Err(e) = write_all(&*self.file, bytes, at) {
-            let cut = is_full(&e) && self.cut(at).is_ok();
+            let cut = is_full(&e) && self.cut(at, laid.headers(&sealed)).is_ok();
             if cut {
                 return self.refuse(sealed, e);
             }
@@ -138,6 +141,7 @@ impl Writer {
             return self.die(error, |sealed, error| sealed.leave_unknown(error), Some(sealed));
         }
         self.byte = at + bytes.len() as u64;
+        self.marked = None;
         let saved = (sealed.bytes.len() - bytes.len()) as u64;
         self.log_number = sealed.first_log_number + sealed.entries.len() as u64;
         self.time = sealed.time;
@@ -247,6 +251,7 @@ impl Writer {
         };
         let old = std::mem::replace(&mut self.segment, Arc::clone(&segment));
         self.file = file;
+        self.marked = None;
         self.byte = segment.end();
         self.synced = StreamPosition { segment: segment.id(), byte: self.byte };
         self.shared.segments.push(segment);
@@ -256,8 +261,17 @@ impl Writer {
     }
 
     /// Makes sure that nothing of a refused round is ever found.
-    fn cut(&self, at: u64) -> io::Result<()> {
-        write_all(&*self.file, &[0; BATCH_HEADER], at)?;
+    fn cut(&self, at: u64, headers: Vec<usize>) -> io::Result<()> {
+        // All of them: a later round may end where one of these begins.
+        let size = self.file.size()?;
+        for header in headers {
+            let here = at + header as u64;
+            if here < size || header == 0 {
+                let most = usize::try_from(size.saturating_sub(here)).unwrap_or(BATCH_HEADER);
+                let bytes = if header == 0 { BATCH_HEADER } else { most.min(BATCH_HEADER) };
+                write_all(&*self.file, &[0; BATCH_HEADER][..bytes], here)?;
+            }
+        }
         self.file.sync()
     }
 
@@ -307,6 +321,7 @@ impl Writer {
             written => written?,
         }
         self.file.sync()?;
+        self.marked = Some(self.byte);
         self.byte += BATCH_HEADER as u64;
         self.synced.byte = self.byte;
         self.segment.publish(self.byte);
@@ -314,10 +329,10 @@ impl Writer {
     }
 
     /// Takes room for a mark, unless records came in between or the segment has none left.
-    fn reserve_mark(&self, room: u64) -> bool {
+    fn reserve_mark(&self) -> bool {
         let mut front = self.shared.front();
-        let free = front.is_empty()
-            && self.byte + room * BATCH_HEADER as u64 <= self.shared.folder.segment_bytes;
+        let free =
+            front.is_empty() && self.byte + BATCH_HEADER as u64 <= self.shared.folder.segment_bytes;
         if free && front.plan.segment == self.segment.id() {
             front.plan.byte = self.byte + BATCH_HEADER as u64;
         }
@@ -340,7 +355,7 @@ impl Writer {
                 return Ok(Pace::Idle(Some(due - now)));
             }
             self.unproven_since = None;
-            if self.reserve_mark(2) {
+            if self.reserve_mark() {
                 self.mark(QUIET)?;
                 return Ok(Pace::More);
             }
@@ -351,7 +366,13 @@ impl Writer {
     /// Everything was written: says so on the disk.
     fn close(&mut self) -> io::Result<()> {
         self.sync()?;
-        if self.reserve_mark(1) {
+        if self.reserve_mark() {
+            return self.mark(CLOSED);
+        }
+        // The last mark of a full segment gives way to this one. Were it torn, only the proof of the
+        // last round would be lost, not the round.
+        if let Some(at) = self.marked {
+            (self.byte, self.synced.byte) = (at, at);
             self.mark(CLOSED)?;
         }
         Ok(())

@@ -127,6 +127,7 @@ impl OpenOptions {
             sync_lag: self.sync_lag,
             quiet: QUIET,
             skip_corruption: self.skip_corruption,
+            read_only: false,
             hash: GroupHash::of(meta.log),
             front: Mutex::new(front),
             bell: Bell::default(),
@@ -146,7 +147,7 @@ impl OpenOptions {
         Ok(Parts { shared, filing, report, lock, writer, desk })
     }
 
-    fn check(&self, partitions: u32) -> Result<(), Error> {
+    pub(super) fn check(&self, partitions: u32) -> Result<(), Error> {
         let config = |hint: String| Err(self.error(ErrorKind::Config).with_hint(hint));
         if self.partitions == Some(0) {
             return config(
@@ -193,7 +194,7 @@ impl OpenOptions {
         self.round_bytes_max.min(usize::try_from(half).unwrap_or(usize::MAX))
     }
 
-    fn error(&self, kind: ErrorKind) -> Error {
+    pub(super) fn error(&self, kind: ErrorKind) -> Error {
         Error::new(kind, "open the log").at_path(&self.path)
     }
 
@@ -260,7 +261,11 @@ impl OpenOptions {
     }
 
     /// Reads the metadata and compares it with what was asked for, or writes it.
-    fn meta(&self, folder: &Folder, names: &[String]) -> Result<(Meta, Arc<dyn Router>), Error> {
+    pub(super) fn meta(
+        &self,
+        folder: &Folder,
+        names: &[String],
+    ) -> Result<(Meta, Arc<dyn Router>), Error> {
         let path = folder.at(META);
         if !names.iter().any(|name| name == META) {
             let router = self.router.clone().unwrap_or_else(|| Arc::new(SipRouter::new(random())));

@@ -2,6 +2,7 @@
 
 mod compression;
 mod enter;
+mod read_only;
 mod start;
 
 use std::fmt;
@@ -21,6 +22,7 @@ use crate::log::FileLog;
 pub use compression::Compression;
 #[cfg(test)]
 pub(crate) use enter::Parts;
+pub use read_only::ReadOnlyOptions;
 
 /// How to open a [`FileLog`]. Await it, or call [`open_blocking`](Self::open_blocking).
 #[derive(Clone)]
@@ -188,22 +190,27 @@ impl IntoFuture for OpenOptions {
 
     /// Opens the log on a thread of its own.
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            let (done, opened) = oneshot::channel();
-            let path = self.path.clone();
-            let gone = |hint: String| {
-                Error::new(ErrorKind::Unavailable, "open the log").at_path(path).with_hint(hint)
-            };
-            let opening = move || drop(done.send(self.open_blocking()));
-            if let Err(e) = thread::Builder::new().name("procession-open".to_owned()).spawn(opening)
-            {
-                return Err(gone(format!("no thread could be started ({e})")));
-            }
-            match opened.await {
-                Ok(result) => result,
-                Err(_) => Err(gone("the opening thread panicked".to_owned())),
-            }
-        })
+        let path = self.path.clone();
+        Box::pin(on_a_thread("open the log", path, move || self.open_blocking()))
+    }
+}
+
+/// Does blocking work on a thread of its own.
+pub(crate) async fn on_a_thread<T: Send + 'static>(
+    operation: &'static str,
+    path: PathBuf,
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let (done, outcome) = oneshot::channel();
+    let gone =
+        |hint: String| Error::new(ErrorKind::Unavailable, operation).at_path(path).with_hint(hint);
+    let work = move || drop(done.send(work()));
+    if let Err(e) = thread::Builder::new().name("procession-work".to_owned()).spawn(work) {
+        return Err(gone(format!("no thread could be started ({e})")));
+    }
+    match outcome.await {
+        Ok(result) => result,
+        Err(_) => Err(gone("its thread panicked".to_owned())),
     }
 }
 

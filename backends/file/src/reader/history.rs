@@ -66,7 +66,11 @@ impl Reader {
             return Err(self.misplaced(wanted, ErrorKind::NotFound, None));
         };
         let hash = self.shared.hash.hash(partition, key);
-        let known = self.shared.front().groups.last(hash, partition, key);
+        let known = match self.shared.read_only {
+            // The groups are known to the writer.
+            true => Ok(Some(u64::MAX)),
+            false => self.shared.front().groups.last(hash, partition, key),
+        };
         let known = known.map_err(|e| system(self.operation(), &self.shared.folder.path, e))?;
         match known {
             Some(offset) if offset < end => return Ok(Step::At(offset)),
@@ -161,6 +165,9 @@ impl Reader {
         let mut scan = Scan::new(segment, &*file, &mut blocks, start.batch).in_small_blocks();
         let found = find(&mut scan, wanted, offset, start.frame.max(start.batch));
         self.blocks = blocks;
+        if matches!(found, Err(Stop::Damaged(_))) && self.is_gone(segment) {
+            return Ok(Found::Trimmed);
+        }
         match found.map_err(|stop| self.stopped(stop, segment))? {
             Some(link) => Ok(Found::Link(link)),
             None => Err(self.misplaced(wanted, ErrorKind::Corrupt, Some(offset))),

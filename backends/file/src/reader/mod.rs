@@ -1,5 +1,6 @@
 //! Reading: one pass over the stream serves every partition that is asked for.
 
+mod follow;
 mod history;
 mod pass;
 mod scan;
@@ -12,9 +13,10 @@ use procession_core::{
     Budget, Chunk, Error, ErrorKind, Offset, Partition, PartitionId, Timestamp, Want,
 };
 
+pub(crate) use self::follow::Follower;
 use self::pass::{Pass, Start, Track};
 use self::scan::{Blocks, Scan, SegmentStart, Stop};
-use crate::disk::DiskFile;
+use crate::disk::{DiskFile, Kind};
 use crate::errors::system;
 use crate::history::{PageFound, PageWanted};
 use crate::index::{self, Spots};
@@ -108,6 +110,7 @@ impl Reader {
         let segments = self.shared.segments.all();
         for track in &mut tracks {
             if !track.done {
+                self.still_there(&segments, track)?;
                 track.start = self.start(&segments, track.partition, track.from)?;
             }
         }
@@ -116,10 +119,13 @@ impl Reader {
         let mut pass = Pass::new(&mut tracks, self.shared.info.partitions.get() as usize, max);
         while let Some(start) = pass.next_start() {
             let segment = &segments[start.segment];
-            let file = self.open(segment)?;
+            let file = self.open(segment).map_err(|e| self.or_trimmed(segment, e))?;
             let mut scan = Scan::new(segment, &*file, &mut blocks, start.batch);
             match pass.run(&mut scan, start, segments.len()) {
                 Ok(()) => {}
+                Err(Stop::Damaged(_)) if self.is_gone(segment) => {
+                    return Err(self.error(ErrorKind::Trimmed).at_path(&segment.path));
+                }
                 Err(Stop::Damaged(at)) if self.shared.skip_corruption => {
                     let next = scan.after(at).map_err(|e| {
                         let operation = format!("read log \"{}\"", self.shared.info.name);
@@ -184,6 +190,31 @@ impl Reader {
                 })
             })
             .collect()
+    }
+
+    /// Since the earliest offsets were looked at, the list of segments may have become shorter.
+    fn still_there(&self, segments: &[Arc<Segment>], track: &Track) -> Result<(), Error> {
+        let at = track.partition.get() as usize;
+        if segments.first().is_some_and(|first| track.from >= first.header.base[at]) {
+            return Ok(());
+        }
+        let id = PartitionId { partition: track.partition, ..PartitionId::default() };
+        let offset = Offset::new(track.from);
+        Err(self.error(ErrorKind::Trimmed).in_partition(id).at_offset(offset))
+    }
+
+    /// Whether the writer of a log that this process only reads has removed a segment meanwhile:
+    /// its file may be another one by now, with other bytes.
+    fn is_gone(&self, segment: &Segment) -> bool {
+        let kind = || self.shared.folder.disk.kind(&segment.path);
+        self.shared.read_only && matches!(kind(), Ok(Kind::Missing))
+    }
+
+    fn or_trimmed(&self, segment: &Segment, error: Error) -> Error {
+        match self.is_gone(segment) {
+            true => self.error(ErrorKind::Trimmed).at_path(&segment.path),
+            false => error,
+        }
     }
 
     fn error(&self, kind: ErrorKind) -> Error {

@@ -162,7 +162,7 @@ impl Recovery<'_> {
         })
     }
 
-    fn header(&self, id: u64) -> Result<SegmentHeader, Error> {
+    pub(crate) fn header(&self, id: u64) -> Result<SegmentHeader, Error> {
         let path = self.folder.segment(id);
         let file = self.open(id)?;
         let mut bytes = vec![0; SegmentHeader::size(self.partitions)];

@@ -14,6 +14,7 @@ mod machine;
 mod opening;
 mod producers;
 mod progress;
+mod read_only;
 mod reading;
 mod stepping;
 mod support;

@@ -167,6 +167,36 @@ fn a_repeat_of_what_is_under_way_shares_its_fate() {
     }
 }
 
+/// Goal: nothing of a round that was handed back is ever found, though it holds several batches.
+/// Method: tear a round of three batches for want of room, so that the second is on the disk whole;
+/// write another round that ends where that one begins; crash.
+#[test]
+fn no_batch_of_a_round_that_was_handed_back_is_found_behind_the_next_round() {
+    let disk = MemoryDisk::new();
+    let log = open(&disk);
+    let enlisted = enlist(&log, "orders");
+    block_on(log.close()).unwrap();
+    let mut parts = options(&disk).open_parts().unwrap();
+    let plain =
+        |payload: &str| parts.shared.append(Batch::one(Partition::new(0), record("case", payload)));
+    let numbered = numbered(enlisted, 0, &["numbered".to_owned()]);
+    let sent = [plain("small"), parts.shared.append(numbered), plain(&"large".repeat(600))];
+    let (op, path, kind) = (FaultOp::TornWrite, ".seg".to_owned(), io::ErrorKind::StorageFull);
+    disk.fail(Fault { op, path, after: 0, kind, stays: false });
+    parts.writer.step();
+    for appending in sent {
+        let outcome = appending.now_or_never().unwrap().into_iter().next().unwrap();
+        assert_eq!(refusal(outcome), ErrorKind::Full);
+    }
+    let again = plain("small");
+    parts.writer.step();
+    receipt(again.now_or_never().unwrap().into_iter().next().unwrap());
+    drop(parts);
+    let log = open(&disk);
+    assert_eq!(contents(&log, 0), [(0, "case".to_owned(), "small".to_owned())]);
+    assert_eq!(enlist(&log, "orders").next, 0);
+}
+
 #[test]
 fn an_epoch_that_found_no_room_is_not_claimed_and_fences_nobody() {
     let disk = MemoryDisk::new();
