@@ -69,8 +69,8 @@ pub use procession_core::{
 
 #[cfg(feature = "file")]
 pub use procession_file::{
-    Compression, FileLog, FileReader, FileStore, History, HistoryEnd, OpenOptions, Past,
-    ProgressAhead, Quarantined, RecoveryReport, disk as file_disk,
+    BackupReport, Compression, FileLog, FileReader, FileStore, History, HistoryEnd, OpenOptions,
+    Past, ProgressAhead, Quarantined, RecoveryReport, disk as file_disk,
 };
 #[cfg(feature = "memory")]
 pub use procession_memory::{MemoryLog, MemoryLogBuilder, MemoryStore};

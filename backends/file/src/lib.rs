@@ -17,6 +17,7 @@
 //! the code that production runs.
 
 mod ask;
+mod backup;
 pub mod disk;
 mod enlist;
 mod errors;
@@ -45,6 +46,7 @@ mod tests;
 mod worker;
 mod writer;
 
+pub use backup::BackupReport;
 pub use file_reader::FileReader;
 pub use history::{History, HistoryEnd, Past};
 pub use log::FileLog;

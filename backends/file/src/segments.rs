@@ -213,6 +213,8 @@ impl Folder {
 }
 
 pub(crate) const SPARE: &str = "spare.seg";
+/// In a backup that is not finished.
+pub(crate) const UNFINISHED: &str = "backup.unfinished";
 pub(crate) const META: &str = "meta";
 pub(crate) const LOCK: &str = "lock";
 pub(crate) const QUARANTINE: &str = "quarantine";

@@ -21,7 +21,7 @@ use crate::progress::{Desk, Filing, NAMES};
 use crate::reader::Reading;
 use crate::recover::Recovery;
 use crate::report::{ProgressAhead, RecoveryReport};
-use crate::segments::{Folder, LOCK, META, Segments};
+use crate::segments::{Folder, LOCK, META, Segments, UNFINISHED};
 use crate::shared::{Shared, Tail};
 use crate::worker::Bell;
 use crate::writer::Writer;
@@ -244,6 +244,7 @@ impl OpenOptions {
     fn refuse_foreign_folder(&self) -> Result<(), Error> {
         let names = self.disk.list(&self.path);
         let names = names.map_err(|e| system("open the log", &self.path, e))?;
+        self.refuse_unfinished(&names)?;
         if names.iter().any(|name| name == META) {
             return Ok(());
         }
@@ -258,6 +259,17 @@ impl OpenOptions {
                 "the folder is not a log, it holds \"{name}\"; choose an empty folder or a new path"
             ))),
         }
+    }
+
+    /// A backup that was interrupted lacks records, progress, or both.
+    pub(super) fn refuse_unfinished(&self, names: &[String]) -> Result<(), Error> {
+        if names.iter().any(|name| name == UNFINISHED) {
+            return Err(self.error(ErrorKind::Mismatch).with_hint(format!(
+                "it is a backup that was interrupted (there is a file \"{UNFINISHED}\"); delete it \
+                 and make another"
+            )));
+        }
+        Ok(())
     }
 
     /// Reads the metadata and compares it with what was asked for, or writes it.

@@ -85,6 +85,7 @@ impl ReadOnlyOptions {
                     .with_hint("it is a file; a log is a folder: choose another path"));
             }
         };
+        options.refuse_unfinished(&names)?;
         if !names.iter().any(|name| name == META) {
             return Err(options.error(ErrorKind::NotFound).with_hint(
                 "the folder holds no log (there is no file \"meta\"); correct the path",

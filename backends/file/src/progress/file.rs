@@ -163,6 +163,21 @@ impl Files {
         self.write(&out)
     }
 
+    /// A file that holds these entries and was closed in order, for a copy of the log.
+    pub(super) fn image(&self, entries: &Entries) -> Vec<u8> {
+        let (generation, mut out) = (1, Vec::new());
+        let salt = Salt::of(self.log, generation, 0);
+        for (key, known) in entries {
+            encode(&mut out, salt, FILE_HEADER, FILE_HEADER, key, known);
+        }
+        let end = FILE_HEADER + out.len();
+        format::encode(&mut out, salt, end, end, None);
+        let mut file = format::encode_header(self.log, generation);
+        file.resize(FILE_HEADER, 0);
+        file.extend_from_slice(&out);
+        file
+    }
+
     /// Bytes of the frame of this entry.
     pub(super) fn length(key: &Key, known: &Known) -> usize {
         let mut out = Vec::new();

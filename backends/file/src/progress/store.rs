@@ -37,6 +37,11 @@ impl FileStore {
         Self { log }
     }
 
+    /// A file of a store that holds what this one holds now.
+    pub(crate) async fn image(&self) -> Result<Vec<u8>, Error> {
+        self.ask(Request::Image).await
+    }
+
     async fn ask<T>(&self, request: impl FnOnce(Answer<T>) -> Request) -> Result<T, Error> {
         let (answer, answered) = oneshot::channel();
         self.log.filing().add(request(answer));
@@ -93,6 +98,7 @@ pub(crate) enum Request {
     Commit(Vec<(Key, Epoch, Bytes)>, Answer<Vec<Committed>>),
     List(Answer<Vec<Key>>),
     Forget(Key, Answer<()>),
+    Image(Answer<Vec<u8>>),
 }
 
 /// Requests on their way to the worker.
@@ -178,6 +184,7 @@ impl Desk {
                     let keys = self.entries.iter().filter(|(_, known)| known.progress.is_some());
                     let _ = answer.send(Ok(keys.map(|(key, _)| key.clone()).collect()));
                 }
+                Request::Image(answer) => drop(answer.send(Ok(self.files.image(&self.entries)))),
                 Request::Claim(key, floor, start, answer) => {
                     match claim(self.known(&staged, &key), &key, floor, start) {
                         Err(error) => drop(answer.send(Err(error))),
@@ -343,6 +350,7 @@ impl Request {
             Self::Commit(_, answer) => drop(answer.send(Err(error))),
             Self::List(answer) => drop(answer.send(Err(error))),
             Self::Forget(_, answer) => drop(answer.send(Err(error))),
+            Self::Image(answer) => drop(answer.send(Err(error))),
         }
     }
 }

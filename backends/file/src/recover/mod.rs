@@ -6,6 +6,7 @@
 //! left of it is rewritten into a fresh segment and synced, because after a failed sync a page
 //! that reads well need not be on the disk.
 
+mod check;
 mod scan;
 
 use std::collections::HashMap;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 
 use procession_core::{Error, ErrorKind, Sequence};
 
+pub(crate) use self::check::check_segment;
 use self::scan::{Piece, Scanned, for_each, prove, scan, used};
 use crate::disk::{DiskFile, Kind, read_whole, write_all};
 use crate::errors::{is_full, system};

@@ -1,6 +1,7 @@
 //! The promises of the crate, by topic.
 
 mod appending;
+mod backup;
 mod basics;
 #[cfg(feature = "lz4")]
 mod compression;
