@@ -50,7 +50,8 @@
 //! poll, on any executor.
 //!
 //! # Limits
-//! One process writes a file log (others may open it for reading only), one live member per subscription. A log keeps its partition count.
+//! One process writes a file log (others may open it for reading only), one live member per
+//! subscription. A log keeps its partition count.
 //! Handlers see a record again after a crash: make effects idempotent, by the turn's offset or the
 //! record's sequence.
 

@@ -32,7 +32,7 @@ pub enum ErrorKind {
     TooLarge,
     /// The offset was removed from the log by retention.
     Trimmed,
-    /// The offset lies above the end of the log.
+    /// The offset lies above the end of the log, or the number of a record above its producer's next.
     NotYetWritten,
     /// A newer epoch owns the partition, or the name of the producer.
     Fenced,

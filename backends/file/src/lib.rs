@@ -8,6 +8,7 @@
 //!                                                     │ receipts, and readers wake
 //!  read ──> reader: one pass over the stream for all partitions ──> slices of shared blocks
 //!  claim, commit ──> desk: one fdatasync for all that came in meanwhile
+//!  another process ──> follower: what headers say is synced ──> reader
 //!
 //!  folder:  meta   lock   00000000000000000001.seg (.idx)   …   spare.seg
 //!           progress.a   progress.b   quarantine/

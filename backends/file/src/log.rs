@@ -49,7 +49,7 @@ use crate::shared::Shared;
 /// at the call unless two whole rounds wait already; until then a dropped batch is not sent.
 ///
 /// # Limits
-/// One process at a time has a log open. Four threads per open log: one writes, one reads, one
+/// One process at a time has a log open for writing; [others](crate::OpenOptions::read_only) may read it. Four threads per open log: one writes, one reads, one
 /// keeps the progress store, one does chores. Segments are never removed yet. Memory holds up to
 /// [`groups_max`](OpenOptions::groups_max) groups and the progress of every subscription; a group
 /// that is not in memory costs its next append a look-up in the index files, at the call. A record
