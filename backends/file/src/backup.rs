@@ -172,8 +172,7 @@ impl<'a> Backup<'a> {
     fn segments(&self) -> Result<Option<BackupReport>, Error> {
         let segments = self.shared.segments.all();
         // The last one ends where it is synced now. It may grow meanwhile, and others may follow.
-        let ends = segments.iter().skip(1).map(|next| next.header.previous_end);
-        let ends = ends.chain(segments.last().map(|active| active.end()));
+        let ends = segments.iter().map(|segment| segment.end());
         let mut report = BackupReport { segments: segments.len(), bytes: 0, ends: Vec::new() };
         for (number, (segment, end)) in segments.iter().zip(ends).enumerate() {
             let active = number + 1 == segments.len();
@@ -186,7 +185,7 @@ impl<'a> Backup<'a> {
                 Err(error) => return Err(error),
             }
         }
-        if segments.first().is_some_and(|first| !self.is_gone(first)) {
+        if !segments.iter().any(|segment| self.is_gone(segment)) {
             return Ok(Some(report));
         }
         for segment in segments.iter() {
@@ -199,7 +198,7 @@ impl<'a> Backup<'a> {
     }
 
     fn is_gone(&self, segment: &Segment) -> bool {
-        self.shared.segments.all().first().is_none_or(|first| segment.id() < first.id())
+        !self.shared.segments.all().iter().any(|kept| kept.id() == segment.id())
     }
 
     /// Copies one segment up to `end`; gives the bytes of its batches, and the next offsets.

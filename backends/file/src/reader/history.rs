@@ -170,6 +170,10 @@ impl Reader {
         }
         match found.map_err(|stop| self.stopped(stop, segment))? {
             Some(link) => Ok(Found::Link(link)),
+            // A segment in the middle was removed.
+            None if segments.get(start.segment + 1).is_some_and(|n| n.id() > segment.id() + 1) => {
+                Ok(Found::Trimmed)
+            }
             None => Err(self.misplaced(wanted, ErrorKind::Corrupt, Some(offset))),
         }
     }

@@ -1,5 +1,6 @@
 //! One group's past, by following its chain.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::executor::block_on;
@@ -126,6 +127,17 @@ fn a_history_that_leads_into_a_trimmed_part_ends_there_and_says_so() {
     stored(&log, 0, "new", "first after the cut");
     let (records, end, _) = all(log.history("new").in_partition(Partition::new(0)));
     assert_eq!((records.len(), end), (1, HistoryEnd::Trimmed));
+
+    // Also where one in the middle is gone.
+    let log = open(&disk);
+    let segments = log.shared().segments.all();
+    let without = segments.iter().enumerate().filter(|(at, _)| *at != 2);
+    log.shared().segments.replace(without.map(|(_, segment)| Arc::clone(segment)).collect());
+    let (records, end, _) = all(log.history("case-0").in_partition(Partition::new(0)));
+    assert_eq!(end, HistoryEnd::Trimmed);
+    let first = &segments[3].header.base;
+    assert!(records.iter().all(|s| s.offset.get() >= first[0]) && !records.is_empty());
+    block_on(log.close()).unwrap();
 
     let log = open(&disk);
     let oldest = std::path::Path::new(FOLDER).join("00000000000000000001.seg");
