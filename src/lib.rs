@@ -43,6 +43,7 @@
 //! |---|---|
 //! | `file` (default) | `FileLog`: embedded, durable, no server; four threads of its own per log |
 //! | `memory` | `MemoryLog`, `MemoryStore`: survives nothing; for tests |
+//! | `lz4` | `Compression::Lz4` for the file log; what it wrote opens only in builds that have it |
 //! | `tokio` | `Tokio`: a [`Runtime`] value |
 //! | `smol` | `Smol`: a [`Runtime`] value |
 //! | `tower` | `run_service`: a tower service as the handler |
@@ -52,27 +53,19 @@
 //! poll, on any executor.
 //!
 //! # Limits
-//! One process per file log, with all its members. A log keeps its partition count.
+//! One process writes a file log, with all its members; others may open it for reading only. A log
+//! keeps its partition count.
 //! Handlers see a record again after a crash: make effects idempotent, by the turn's offset or the
 //! record's sequence.
 
 pub use procession_core::{
     AbsentKey, Appending, Bare, Batch, BoxError, BoxFuture, Budget, Chains, ChainsOptions, Chunk,
-    Claim, Class, Commit, Committed, Completed, Consumer, ConsumerBuilder, Credit, Deliveries,
-    Delivery, Drain, Drained, Durability, Epoch, Error, ErrorKind, Event, Explain, Failure, Fence,
-    GroupExecutor, GroupKey, GroupState, Handle, Headers, HeadersIter, Hold, Inlet, Key, Load,
-    LocalMembership, Log, LogId, LogInfo, LogUuid, Membership, Next, Offset, OffsetStore,
-    OffsetWindow, OneOrMany, OneOrManyIntoIter, Order, OutOfRange, Outcome, Partition, PartitionId,
-    Permit, Policy, Position, Producer, ProducerBuilder, Progress, Ranges, Receipt, Receipts,
-    Record, Rest, Retry, Revoke, Router, RouterId, RoutingEpoch, Runtime, Scope, Seat, SendError,
-    Sending, Sequence, SipRouter, Start, Stored, Subscription, Summary, Timer, Timestamp, Turn,
-    TurnId, Verdict, Version, Want, Warning, router,
+    Claim, Class, Commit, Committed, Completed, Consumer, ConsumerBuilder, Credit, Deliveries, Delivery, Drain, Drained, Durability, Enlisted, Epoch, Error, ErrorKind, Event, Explain, Failure, Fence, GroupExecutor, GroupKey, GroupState, Handle, Headers, HeadersIter, Hold, IdentityBuilder, Inlet, Key, Load, LocalMembership, Log, LogId, LogInfo, LogUuid, Membership, Next, Offset, OffsetStore, OffsetWindow, OneOrMany, OneOrManyIntoIter, Order, OutOfRange, Outcome, Partition, PartitionId, Permit, Policy, Position, Producer, ProducerBuilder, ProducerId, Progress, Ranges, Receipt, Receipts, Record, Rest, Retry, Revoke, Router, RouterId, RoutingEpoch, Runtime, Scope, Seat, SendError, Sending, Sequence, SipRouter, Stamp, Start, Stored, Subscription, Summary, Timer, Timestamp, Turn, TurnId, Verdict, Version, Want, Warning, router,
 };
 
 #[cfg(feature = "file")]
 pub use procession_file::{
-    FileLog, FileStore, OpenOptions, PartitionState, Pin, ProgressAhead, Quarantined,
-    RecoveryReport, SubscriptionState, Trimmed, disk as file_disk,
+    BackupReport, Compression, FileLog, FileReader, FileStore, History, HistoryEnd, OpenOptions, PartitionState, Past, Pin, ProgressAhead, Quarantined, RecoveryReport, SubscriptionState, Trimmed, disk as file_disk,
 };
 #[cfg(feature = "memory")]
 pub use procession_memory::{MemoryLog, MemoryLogBuilder, MemoryStore};

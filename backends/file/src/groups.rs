@@ -232,6 +232,17 @@ impl Groups {
         }
     }
 
+    /// The offset of a group's last record; `None` if it has none.
+    ///
+    /// # Errors
+    /// If the group is not in memory and an index file cannot be read.
+    pub(crate) fn last(&self, hash: u64, partition: u32, key: &[u8]) -> io::Result<Option<u64>> {
+        match self.at(hash, partition, key).map(|at| &self.slots[at]) {
+            Some(slot) => Ok((slot.sequence != NOTHING).then_some(slot.offset)),
+            None => Ok(self.look_up(hash, partition, key)?.map(|(_, offset)| offset)),
+        }
+    }
+
     fn at(&self, hash: u64, partition: u32, key: &[u8]) -> Option<usize> {
         let same = |at: &u32| {
             let slot = &self.slots[*at as usize];

@@ -219,6 +219,7 @@ mod tests {
         let one = |id: u64| {
             let header = SegmentHeader {
                 log: 1,
+                codecs: 0,
                 id,
                 open_count: 1,
                 log_number: 10 * (id - 1),

@@ -92,6 +92,11 @@ impl Segments {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Another list: what was removed, and what came instead.
+    pub(crate) fn replace(&self, segments: Vec<Arc<Segment>>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(segments);
+    }
+
     pub(crate) fn push(&self, segment: Arc<Segment>) {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         Arc::make_mut(&mut all).push(segment);
@@ -289,6 +294,8 @@ fn wipe(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()> {
 }
 
 pub(crate) const SPARE: &str = "spare.seg";
+/// In a backup that is not finished.
+pub(crate) const UNFINISHED_BACKUP: &str = "backup.unfinished";
 /// A spare that is being made, or a removed segment that becomes one.
 const UNFINISHED: &str = "spare.new";
 pub(crate) const META: &str = "meta";

@@ -23,7 +23,7 @@ use crate::progress::{Care, Desk, Filing, NAMES, removed_segments};
 use crate::reader::Reading;
 use crate::recover::Recovery;
 use crate::report::{ProgressAhead, RecoveryReport};
-use crate::segments::{Folder, LOCK, META, Segments};
+use crate::segments::{Folder, LOCK, META, Segments, UNFINISHED_BACKUP};
 use crate::shared::{Shared, Tail};
 use crate::worker::Bell;
 use crate::writer::Writer;
@@ -59,6 +59,8 @@ impl OpenOptions {
             routing: meta.routing,
             groups_max: self.groups_max.max(1),
             skip_corruption: self.skip_corruption,
+            segment_bytes: self.segment_bytes,
+            codec: self.compression.codec(),
             now: self.clock.wall().as_millis(),
             trims: removed_segments(&folder, meta.log),
         };
@@ -113,6 +115,7 @@ impl OpenOptions {
             recovered.log_number,
             recovered.time,
             recovered.groups,
+            recovered.producers,
             plan,
         );
         let tail = Tail { earliest, ends: next, version: 1, wakers: Vec::new(), over: None };
@@ -126,6 +129,7 @@ impl OpenOptions {
                 delivers: Durability::Synced,
                 sequences: true,
                 rereadable: true,
+                absorbs: true,
                 record_bytes_max: self.record_bytes_max,
             }),
             folder,
@@ -133,9 +137,11 @@ impl OpenOptions {
             log: meta.log,
             open_count: recovered.open_count,
             durability: self.durability,
+            codec: self.compression.codec(),
             sync_lag: self.sync_lag,
             quiet: QUIET,
             skip_corruption: self.skip_corruption,
+            read_only: false,
             hash: GroupHash::of(meta.log),
             front: Mutex::new(front),
             bell: Bell::default(),
@@ -160,7 +166,7 @@ impl OpenOptions {
         Ok(Parts { shared, filing, membership, report, lock, writer, desk })
     }
 
-    fn check(&self, partitions: u32) -> Result<(), Error> {
+    pub(super) fn check(&self, partitions: u32) -> Result<(), Error> {
         let config = |hint: String| Err(self.error(ErrorKind::Config).with_hint(hint));
         if self.partitions == Some(0) {
             return config(
@@ -213,7 +219,7 @@ impl OpenOptions {
         self.round_bytes_max.min(usize::try_from(half).unwrap_or(usize::MAX))
     }
 
-    fn error(&self, kind: ErrorKind) -> Error {
+    pub(super) fn error(&self, kind: ErrorKind) -> Error {
         Error::new(kind, "open the log").at_path(&self.path)
     }
 
@@ -263,6 +269,7 @@ impl OpenOptions {
     fn refuse_foreign_folder(&self) -> Result<(), Error> {
         let names = self.disk.list(&self.path);
         let names = names.map_err(|e| system("open the log", &self.path, e))?;
+        self.refuse_unfinished(&names)?;
         if names.iter().any(|name| name == META) {
             return Ok(());
         }
@@ -279,8 +286,23 @@ impl OpenOptions {
         }
     }
 
+    /// A backup that was interrupted lacks records, progress, or both.
+    pub(super) fn refuse_unfinished(&self, names: &[String]) -> Result<(), Error> {
+        if names.iter().any(|name| name == UNFINISHED_BACKUP) {
+            return Err(self.error(ErrorKind::Mismatch).with_hint(format!(
+                "it is a backup that was interrupted (there is a file \"{UNFINISHED_BACKUP}\"); delete it \
+                 and make another"
+            )));
+        }
+        Ok(())
+    }
+
     /// Reads the metadata and compares it with what was asked for, or writes it.
-    fn meta(&self, folder: &Folder, names: &[String]) -> Result<(Meta, Arc<dyn Router>), Error> {
+    pub(super) fn meta(
+        &self,
+        folder: &Folder,
+        names: &[String],
+    ) -> Result<(Meta, Arc<dyn Router>), Error> {
         let path = folder.at(META);
         if !names.iter().any(|name| name == META) {
             let router = self.router.clone().unwrap_or_else(|| Arc::new(SipRouter::new(random())));

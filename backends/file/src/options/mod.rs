@@ -1,6 +1,8 @@
 //! Opening a log: what can be chosen.
 
+mod compression;
 mod enter;
+mod read_only;
 mod retain;
 mod start;
 
@@ -19,8 +21,10 @@ use crate::disk::{Clock, Disk, RealClock, RealDisk};
 use crate::log::FileLog;
 use crate::retention::Rules;
 
+pub use compression::Compression;
 #[cfg(test)]
 pub(crate) use enter::Parts;
+pub use read_only::ReadOnlyOptions;
 
 /// How to open a [`FileLog`]. Await it, or call [`open_blocking`](Self::open_blocking).
 #[derive(Clone)]
@@ -39,6 +43,7 @@ pub struct OpenOptions {
     skip_corruption: bool,
     open_files_max: usize,
     rules: Rules,
+    compression: Compression,
     disk: Arc<dyn Disk>,
     clock: Arc<dyn Clock>,
 }
@@ -64,6 +69,7 @@ impl OpenOptions {
             skip_corruption: false,
             open_files_max: 64,
             rules: Rules::default(),
+            compression: Compression::None,
             disk: Arc::new(RealDisk),
             clock: Arc::new(RealClock::default()),
         }
@@ -142,6 +148,16 @@ impl OpenOptions {
         self
     }
 
+    /// Whether batches are compressed; not unless told so. May be changed whenever the log is opened.
+    ///
+    /// A batch is what one write holds of all who append without a stamp, or the records of one
+    /// stamped batch: the more that come in together, the better they pack. The I/O thread does it,
+    /// so it costs no caller any time; budgets count what records are without it.
+    pub const fn compression(mut self, compression: Compression) -> Self {
+        self.compression = compression;
+        self
+    }
+
     /// Another disk than that of the operating system: for simulations.
     pub fn disk(mut self, disk: Arc<dyn Disk>) -> Self {
         self.disk = disk;
@@ -164,6 +180,8 @@ impl OpenOptions {
     /// - [`Locked`](ErrorKind::Locked): somebody has it open; says who
     /// - [`Denied`](ErrorKind::Denied): no permission, or a read-only file system
     /// - [`Version`](ErrorKind::Version): a newer version wrote it
+    /// - [`Unsupported`](ErrorKind::Unsupported): it has compressed batches, and this build lacks the
+    ///   feature for them
     /// - [`Corrupt`](ErrorKind::Corrupt): bytes that were proven durable do not read back
     /// - [`Full`](ErrorKind::Full): there is no room for the first files, or, without a spare
     ///   segment, to set damaged bytes aside
@@ -179,22 +197,27 @@ impl IntoFuture for OpenOptions {
 
     /// Opens the log on a thread of its own.
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            let (done, opened) = oneshot::channel();
-            let path = self.path.clone();
-            let gone = |hint: String| {
-                Error::new(ErrorKind::Unavailable, "open the log").at_path(path).with_hint(hint)
-            };
-            let opening = move || drop(done.send(self.open_blocking()));
-            if let Err(e) = thread::Builder::new().name("procession-open".to_owned()).spawn(opening)
-            {
-                return Err(gone(format!("no thread could be started ({e})")));
-            }
-            match opened.await {
-                Ok(result) => result,
-                Err(_) => Err(gone("the opening thread panicked".to_owned())),
-            }
-        })
+        let path = self.path.clone();
+        Box::pin(on_a_thread("open the log", path, move || self.open_blocking()))
+    }
+}
+
+/// Does blocking work on a thread of its own.
+pub(crate) async fn on_a_thread<T: Send + 'static>(
+    operation: &'static str,
+    path: PathBuf,
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let (done, outcome) = oneshot::channel();
+    let gone =
+        |hint: String| Error::new(ErrorKind::Unavailable, operation).at_path(path).with_hint(hint);
+    let work = move || drop(done.send(work()));
+    if let Err(e) = thread::Builder::new().name("procession-work".to_owned()).spawn(work) {
+        return Err(gone(format!("no thread could be started ({e})")));
+    }
+    match outcome.await {
+        Ok(result) => result,
+        Err(_) => Err(gone("its thread panicked".to_owned())),
     }
 }
 

@@ -49,7 +49,7 @@ impl Parts {
     }
 }
 
-fn spawn<S: Send + Sync + 'static>(
+pub(super) fn spawn<S: Send + Sync + 'static>(
     name: &str,
     worker: impl Worker + 'static,
     shared: &Arc<S>,

@@ -198,6 +198,24 @@ impl Files {
         self.write(&out)
     }
 
+    /// A file that holds this and was closed in order, for a copy of the log.
+    pub(super) fn image(&self, contents: &Contents) -> Vec<u8> {
+        let (generation, mut out) = (1, Vec::new());
+        let salt = Salt::of(self.log, generation, 0);
+        for (key, known) in &contents.entries {
+            encode(&mut out, salt, FILE_HEADER, FILE_HEADER, key, known);
+        }
+        if !contents.trims.is_empty() {
+            encode_trims(&mut out, salt, FILE_HEADER, FILE_HEADER, &contents.trims);
+        }
+        let end = FILE_HEADER + out.len();
+        format::encode(&mut out, salt, FILE_HEADER, end, &Said::Mark);
+        let mut file = format::encode_header(self.log, generation);
+        file.resize(FILE_HEADER, 0);
+        file.extend_from_slice(&out);
+        file
+    }
+
     /// Bytes of the frame of this entry.
     pub(super) fn length(key: &Key, known: &Known) -> usize {
         let mut out = Vec::new();

@@ -42,6 +42,11 @@ impl FileStore {
         Self { log }
     }
 
+    /// A file of a store that holds what this one holds now, and the removed segments it names.
+    pub(crate) async fn image(&self) -> Result<(Vec<u8>, Trims), Error> {
+        self.ask(Request::Image).await
+    }
+
     /// Asks the worker behind the store.
     pub(crate) async fn ask<T>(
         &self,
@@ -111,6 +116,7 @@ pub(crate) enum Request {
         force: bool,
         answer: Answer<()>,
     },
+    Image(Answer<(Vec<u8>, Trims)>),
 }
 
 /// Told what was decided, and which subscriptions expired, once that is durable.
@@ -225,6 +231,10 @@ impl Desk {
                     let entries = self.contents.entries.iter();
                     let keys = entries.filter(|(_, known)| known.progress.is_some());
                     let _ = answer.send(Ok(keys.map(|(key, _)| key.clone()).collect()));
+                }
+                Request::Image(answer) => {
+                    let image = self.files.image(&self.contents);
+                    drop(answer.send(Ok((image, self.contents.trims.clone()))));
                 }
                 Request::Claim(key, floor, start, answer) => {
                     let earliest = staged.earliest.as_deref().unwrap_or(&self.care.earliest);
@@ -477,6 +487,7 @@ impl Request {
             Self::Trim(_, then) => then(Err(error)),
             Self::Subscriptions(_, _, answer) => drop(answer.send(Err(error))),
             Self::Remove { answer, .. } => drop(answer.send(Err(error))),
+            Self::Image(answer) => drop(answer.send(Err(error))),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Reading: one pass over the stream serves every partition that is asked for.
 
+mod follow;
+mod history;
 mod pass;
 mod scan;
 
@@ -11,10 +13,12 @@ use procession_core::{
     Budget, Chunk, Error, ErrorKind, Offset, Partition, PartitionId, Timestamp, Want,
 };
 
+pub(crate) use self::follow::Follower;
 use self::pass::{Pass, Start, Track};
 use self::scan::{Blocks, Scan, SegmentStart, Stop};
-use crate::disk::DiskFile;
+use crate::disk::{DiskFile, Kind};
 use crate::errors::system;
+use crate::history::{PageFound, PageWanted};
 use crate::index::{self, Spots};
 use crate::segments::Segment;
 use crate::shared::{Shared, Tail};
@@ -25,6 +29,7 @@ use crate::worker::{Bell, Pace, Worker};
 pub(crate) enum Question {
     Read(Vec<Want>, Budget, oneshot::Sender<Result<Vec<Chunk>, Error>>),
     At(Timestamp, oneshot::Sender<Result<Vec<Offset>, Error>>),
+    History(PageWanted, oneshot::Sender<Result<PageFound, Error>>),
 }
 
 #[derive(Debug, Default)]
@@ -84,6 +89,10 @@ impl Worker for Reader {
                 let _ = answer.send(self.at_time(time));
                 Pace::More
             }
+            Some(Question::History(wanted, answer)) if !answer.is_canceled() => {
+                let _ = answer.send(self.history(&wanted));
+                Pace::More
+            }
             Some(_) => Pace::More,
             None if closed => Pace::Stop,
             None => Pace::Idle(None),
@@ -124,7 +133,7 @@ impl Reader {
             let mut scan = Scan::new(segment, &*file, &mut blocks, start.batch);
             match pass.run(&mut scan, start, &segments) {
                 Ok(()) => {}
-                Err(_) if segment.is_removed() => return Err(Failed::Removed),
+                Err(_) if self.is_gone(segment) => return Err(self.removed(segment)),
                 Err(Stop::Damaged(at)) if self.shared.skip_corruption => {
                     let next = scan.after(at).map_err(|e| self.system(e, &segment.path))?;
                     pass.skip_to(start.segment, next, &segments);
@@ -192,6 +201,25 @@ impl Reader {
         )))
     }
 
+    /// Whether the file of a segment is gone or another one by now: the segment was removed, here or
+    /// by the writer of a log that this process only reads. It leaves the stream then, unless it is
+    /// all that is left; that is for whoever follows the writer to see.
+    fn is_gone(&self, segment: &Segment) -> bool {
+        let shared = &*self.shared;
+        let missing = || matches!(shared.folder.disk.kind(&segment.path), Ok(Kind::Missing));
+        if segment.is_removed() {
+            return true;
+        }
+        // Lost is not removed: that is an error of the read.
+        let gone = shared.read_only
+            && missing()
+            && crate::progress::removed_segments(&shared.folder, shared.log).contains(segment.id());
+        if gone && shared.segments.all().len() > 1 {
+            shared.remove_these(&[segment.id()]);
+        }
+        gone
+    }
+
     fn error(&self, kind: ErrorKind) -> Error {
         Error::new(kind, format!("read log \"{}\"", self.shared.info.name))
     }
@@ -243,9 +271,17 @@ impl Reader {
     fn open(&self, segment: &Arc<Segment>) -> Result<Arc<dyn DiskFile>, Failed> {
         let opened = self.shared.files.file(segment, &*self.shared.folder.disk);
         match opened {
-            Err(_) if segment.is_removed() => Err(Failed::Removed),
+            Err(_) if self.is_gone(segment) => Err(self.removed(segment)),
             opened => Ok(opened.map_err(|e| self.system(e, &segment.path))?),
         }
+    }
+
+    /// The segment was removed: look again, unless there is nothing else to look at yet.
+    fn removed(&self, segment: &Segment) -> Failed {
+        if segment.is_removed() {
+            return Failed::Removed;
+        }
+        Failed::Error(self.error(ErrorKind::Trimmed).at_path(&segment.path))
     }
 
     /// For each partition the first offset that was taken at or after `time`.
@@ -270,15 +306,15 @@ impl Reader {
             }
             let file = self.open(segment)?;
             let mut scan = Scan::new(segment, &*file, &mut blocks, SegmentStart::of(segment));
-            let walked = scan.walk(|header, frame| {
+            let walked = scan.walk(|header, frame, _| {
                 if header.log_time < time {
                     offsets[frame.place.partition as usize] = frame.place.offset + 1;
                 }
                 header.log_time < time
             });
             if let Err(stop) = walked {
-                if segment.is_removed() {
-                    return Err(Failed::Removed);
+                if self.is_gone(segment) {
+                    return Err(self.removed(segment));
                 }
                 let operation = format!("look up a time in log \"{}\"", self.shared.info.name);
                 let error = match stop {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use procession_core::{Budget, Partition, RoutingEpoch, Stored, Timestamp};
 
 use super::scan::{Scan, Stop};
-use crate::format::batch::{BATCH_HEADER, BatchHeader};
+use crate::format::batch::BatchHeader;
 use crate::format::frame::Frame;
 use crate::segments::Segment;
 
@@ -111,8 +111,8 @@ impl<'a> Pass<'a> {
         let mut frame_at = (start.frame > start.batch).then_some(start.frame);
         let begin = start.batch;
         while let Some(header) = scan.header()? {
-            let body_at = scan.at + BATCH_HEADER as u64;
-            let end = body_at + u64::from(header.body);
+            let batch_at = scan.at;
+            let (body_at, end) = scan.frames(&header)?;
             let mut at = frame_at.take().unwrap_or(body_at);
             let mut changed = false;
             while at < end {
@@ -120,9 +120,9 @@ impl<'a> Pass<'a> {
                 changed |= self.take(scan, &frame, &header, at)?;
                 at += frame.length as u64;
             }
-            scan.at = end;
-            self.at = Start { segment: start.segment, frame: end, batch: end };
-            self.scanned += end - begin.max(body_at - BATCH_HEADER as u64);
+            scan.leave(&header);
+            self.at = Start { segment: start.segment, frame: scan.at, batch: scan.at };
+            self.scanned += scan.at - begin.max(batch_at);
             let full = self.found && self.scanned > PASS_MAX;
             if full || (changed && self.next_start().is_none_or(|next| next > self.at)) {
                 return Ok(());

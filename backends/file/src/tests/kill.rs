@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use futures::executor::block_on;
 use procession_core::*;
 
-use super::support::{key, read_from, record};
+use super::support::{contents, key, read_from, record};
 use crate::FileLog;
 
 const CHILD: &str = "PROCESSION_FILE_KILL_TEST_FOLDER";
@@ -52,6 +52,52 @@ fn child_appends_and_commits_until_it_is_killed() {
             println!("committed {next}");
         }
     }
+}
+
+/// Goal: a reader in another process gives only what stays, while the writer is killed with -9 and
+/// recovers, again and again. Method: read whenever the reader is woken, in the end compare.
+#[test]
+fn a_reader_beside_a_process_that_is_killed_gives_only_what_stays() {
+    let seed = std::env::var("PROCESSION_SEED").ok().and_then(|text| text.parse::<u64>().ok());
+    let seed = seed.unwrap_or_else(|| u64::from(std::process::id()));
+    println!("PROCESSION_SEED={seed}");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    block_on(open(&path, false).close()).unwrap();
+    let reader = FileLog::open(&path).read_only().open_blocking().unwrap();
+    let (mut given, mut seen) = (Vec::new(), Version::NEVER);
+    for round in 0..4 {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "tests::kill::child_appends_and_commits_until_it_is_killed"])
+            .env(CHILD, &path)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let enough = given.len() + 100 + ((seed >> round) % 200) as usize;
+        while given.len() < enough {
+            seen = block_on(reader.changed(seen)).unwrap();
+            let (partition, from) = (Partition::new(1), Offset::new(given.len() as u64));
+            let want = Want { partition, from, max: Budget::MAX };
+            for chunk in block_on(reader.read(&[want], Budget::MAX)).unwrap() {
+                for stored in chunk.records {
+                    assert_eq!(stored.offset.get(), given.len() as u64, "nothing is left out");
+                    given.push(stored.record.payload().unwrap().len());
+                }
+            }
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let log = open(&path, false);
+    let found: Vec<usize> = contents(&log, 1).iter().map(|(.., payload)| payload.len()).collect();
+    assert!(
+        found.len() >= given.len(),
+        "{} of {} are gone",
+        given.len() - found.len(),
+        given.len()
+    );
+    assert_eq!(found[..given.len()], given);
 }
 
 /// Goal: what a killed process was told is stored or committed is there, in order. Method: kill -9

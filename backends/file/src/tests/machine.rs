@@ -179,6 +179,9 @@ fn a_read_only_file_system_is_denied_and_nothing_is_harmed() {
         assert_eq!(error.path(), Some(&*mount.at(name)));
         assert!(error.to_string().contains("read-only"), "{error}");
     }
+    // Reading does not need to write.
+    let reader = options(&mount.at("log")).read_only().open_blocking().unwrap();
+    assert_eq!(block_on(reader.ends(Position::End)).unwrap()[0], Offset::new(1));
     let log = options(&path).open_blocking().unwrap();
     assert!(log.recovery().clean);
     assert_eq!(contents(&log, 0).len(), 1);

@@ -44,6 +44,16 @@ pub(super) fn open(disk: &MemoryDisk) -> FileLog {
     options(disk).open_blocking().unwrap()
 }
 
+/// Opens the log with compression, in builds that have it.
+pub(super) fn open_packed(disk: &MemoryDisk, packed: bool) -> FileLog {
+    let options = options(disk);
+    #[cfg(feature = "lz4")]
+    let options = if packed { options.compression(crate::Compression::Lz4) } else { options };
+    #[cfg(not(feature = "lz4"))]
+    let _ = packed;
+    options.open_blocking().unwrap()
+}
+
 pub(super) fn record(key: &str, payload: &str) -> Record {
     Record::new(key, payload.to_owned())
 }
