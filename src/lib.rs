@@ -60,12 +60,23 @@
 
 pub use procession_core::{
     AbsentKey, Appending, Bare, Batch, BoxError, BoxFuture, Budget, Chains, ChainsOptions, Chunk,
-    Claim, Class, Commit, Committed, Completed, Consumer, ConsumerBuilder, Credit, Deliveries, Delivery, Drain, Drained, Durability, Enlisted, Epoch, Error, ErrorKind, Event, Explain, Failure, Fence, GroupExecutor, GroupKey, GroupState, Handle, Headers, HeadersIter, Hold, IdentityBuilder, Inlet, Key, Load, LocalMembership, Log, LogId, LogInfo, LogUuid, Membership, Next, Offset, OffsetStore, OffsetWindow, OneOrMany, OneOrManyIntoIter, Order, OutOfRange, Outcome, Partition, PartitionId, Permit, Policy, Position, Producer, ProducerBuilder, ProducerId, Progress, Ranges, Receipt, Receipts, Record, Rest, Retry, Revoke, Router, RouterId, RoutingEpoch, Runtime, Scope, Seat, SendError, Sending, Sequence, SipRouter, Stamp, Start, Stored, Subscription, Summary, Timer, Timestamp, Turn, TurnId, Verdict, Version, Want, Warning, router,
+    Claim, Class, Commit, Committed, Completed, Consumer, ConsumerBuilder, Credit, Deliveries,
+    Delivery, Drain, Drained, Durability, Enlisted, Epoch, Error, ErrorKind, Event, Explain,
+    Failure, Fence, GroupExecutor, GroupKey, GroupState, Handle, Headers, HeadersIter, Hold,
+    IdentityBuilder, Inlet, Key, Load, LocalMembership, Log, LogId, LogInfo, LogUuid, Membership,
+    Next, Offset, OffsetStore, OffsetWindow, OneOrMany, OneOrManyIntoIter, Order, OutOfRange,
+    Outcome, Partition, PartitionId, Permit, Policy, Position, Producer, ProducerBuilder,
+    ProducerId, Progress, Ranges, Receipt, Receipts, Record, Rest, Retry, Revoke, Router, RouterId,
+    RoutingEpoch, Runtime, Scope, Seat, SendError, Sending, Sequence, SipRouter, Stamp, Start,
+    Stored, Subscription, Summary, Timer, Timestamp, Turn, TurnId, Verdict, Version, Want, Warning,
+    router,
 };
 
 #[cfg(feature = "file")]
 pub use procession_file::{
-    BackupReport, Compression, FileLog, FileReader, FileStore, History, HistoryEnd, OpenOptions, PartitionState, Past, Pin, ProgressAhead, Quarantined, RecoveryReport, SubscriptionState, Trimmed, disk as file_disk,
+    BackupReport, Compression, FileLog, FileReader, FileStore, History, HistoryEnd, OpenOptions,
+    PartitionState, Past, Pin, ProgressAhead, Quarantined, RecoveryReport, SubscriptionState,
+    Trimmed, disk as file_disk,
 };
 #[cfg(feature = "memory")]
 pub use procession_memory::{MemoryLog, MemoryLogBuilder, MemoryStore};

@@ -24,8 +24,8 @@ use crate::log::FileLog;
 use crate::options::on_a_thread;
 use crate::recover::check_segment;
 use crate::segments::{Folder, META, Segment, UNFINISHED_BACKUP};
-use crate::trims::Trims;
 use crate::shared::Shared;
+use crate::trims::Trims;
 
 /// What a backup holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,7 +165,10 @@ impl<'a> Backup<'a> {
                 ));
             }
         }
-        self.write(&self.folder.at(UNFINISHED_BACKUP), b"delete this folder and make another backup\n")?;
+        self.write(
+            &self.folder.at(UNFINISHED_BACKUP),
+            b"delete this folder and make another backup\n",
+        )?;
         self.sync()
     }
 

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use procession_core::{Budget, Error, ErrorKind, Offset, PartitionId, RoutingEpoch};
 use procession_core::{Stored, Timestamp};
 
-use super::{Failed, Reader};
 use super::scan::{Blocks, Scan, SegmentStart, Stop};
+use super::{Failed, Reader};
 use crate::errors::system;
 use crate::format::frame::{Frame, NO_PREVIOUS};
 use crate::groups::Lookup;

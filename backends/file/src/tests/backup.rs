@@ -150,14 +150,17 @@ fn a_backup_interrupted_at_any_step_is_nothing_or_refused_or_whole() {
 }
 
 /// Goal: a backup while segments are removed holds what was left when it ended, or says that it
-/// could not. Method: remove the oldest one as trimming does while the backup reads.
+/// could not. Method: a subscription keeps everything until the backup has begun; then it finishes,
+/// and retention removes what it can while the backup reads.
 #[test]
 fn a_backup_while_segments_are_removed_is_whole_or_says_so() {
     let (mut made, disk) = (0, MemoryDisk::new());
-    let log = open(&disk);
-    let mut next = 0;
+    let log = options(&disk).retain_bytes(0).open_blocking().unwrap();
+    let (mut next, key) = (0_u64, key(&log, "keeps", 0));
+    finish(&log, &key, 0, &[]);
+    let mut trimmed = 0;
     for number in 0..20 {
-        for _ in 0..500 {
+        for _ in 0..300 {
             stored(&log, 0, "case", &format!("{next:0>1000}"));
             next += 1;
         }
@@ -170,15 +173,13 @@ fn a_backup_while_segments_are_removed_is_whole_or_says_so() {
             while !disk.files().iter().any(begun) && !backup.is_finished() {
                 std::thread::yield_now();
             }
-            // All but the last two, some of which are copied and some are not.
-            let segments = &log.shared().segments;
-            let all = segments.all();
-            let kept: Vec<_> = all[all.len() - 2..].to_vec();
-            log.shared().tail().earliest.clone_from(&kept[0].header.base);
-            segments.replace(kept);
-            for removed in &all[..all.len() - 2] {
-                disk.unlink(&removed.path).unwrap();
+            // Some are copied and some are not: from the beginning, and one in the middle.
+            if number % 2 == 0 {
+                finish(&log, &key, next, &[]);
+            } else {
+                finish(&log, &key, next - 290, &[(next - 200, next - 20)]);
             }
+            trimmed += trim(&log).segments;
             backup.join().unwrap()
         });
         match outcome {
@@ -187,13 +188,27 @@ fn a_backup_while_segments_are_removed_is_whole_or_says_so() {
                 let copy = copy_of(&disk, &dest).open_blocking().unwrap();
                 let from = block_on(copy.ends(Position::Earliest)).unwrap()[0].get();
                 let found = read_from(&copy, 0, from).unwrap();
-                assert_eq!(found.len() as u64, report.ends[0].get() - from);
+                // Whatever was not finished when the progress in the copy was taken.
+                let end = report.ends[0].get();
+                assert_eq!(found.last().unwrap().offset.get() + 1, end);
+                let kept = |offset: u64| {
+                    (offset < next - 200 && offset >= next - 290) || offset >= next - 20
+                };
+                let has = |offset| found.iter().any(|stored| stored.offset.get() == offset);
+                let unfinished = (next - 290..end).filter(|offset| kept(*offset));
+                if number % 2 == 1 {
+                    assert!(
+                        unfinished.into_iter().all(has),
+                        "an unfinished record is not in the copy"
+                    );
+                }
+                assert!(copy.recovery().segments_missing.is_empty());
                 assert_eq!(found, read_from(&log, 0, from).unwrap_or_else(|_| found.clone()));
             }
             Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
         }
     }
-    assert!(made > 0, "none of them was made");
+    assert!(made > 0 && trimmed > 20, "no evidence: {made} made, {trimmed} trimmed");
 }
 
 #[test]

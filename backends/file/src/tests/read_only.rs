@@ -6,15 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::channel::oneshot;
 use futures::executor::block_on;
 use procession_core::*;
 
 use super::support::*;
-use crate::disk::{Disk, Fault, FaultOp, MemoryDisk};
+use crate::disk::{Fault, FaultOp, MemoryDisk};
 use crate::format::batch::BATCH_HEADER;
+use crate::keeper::Keeper;
 use crate::options::Parts;
+use crate::progress::Request;
 use crate::reader::{Follower, Reader};
-use crate::segments::Folder;
 use crate::shared::Shared;
 use crate::worker::{Pace, Worker};
 use crate::{FileLog, FileReader, HistoryEnd};
@@ -27,6 +30,8 @@ struct Stepped {
     /// What it has given: partition, offset, payload.
     seen: Vec<(u32, u64, Vec<u8>)>,
     next: Vec<u64>,
+    /// What was not there: partition, offset.
+    passed: Vec<(u32, u64)>,
 }
 
 impl Stepped {
@@ -34,7 +39,8 @@ impl Stepped {
         let (shared, follower) = options(disk).read_only().open_parts()?;
         let reader = Reader::new(Arc::clone(&shared));
         let next = shared.tail().earliest.clone();
-        Ok(Self { shared, follower, reader, seen: Vec::new(), next })
+        let (seen, passed) = (Vec::new(), Vec::new());
+        Ok(Self { shared, follower, reader, seen, next, passed })
     }
 
     /// Reads the earliest record that it knows of, which may be gone by now.
@@ -88,7 +94,9 @@ impl Stepped {
                     Err(error) => panic!("{error:?}"),
                 };
                 for stored in &chunks[0].records {
-                    assert_eq!(stored.offset.get(), self.next[at], "in order, nothing left out");
+                    assert!(stored.offset.get() >= self.next[at], "in order");
+                    let gap = self.next[at]..stored.offset.get();
+                    self.passed.extend(gap.map(|offset| (partition, offset)));
                     let payload = stored.record.payload().unwrap().to_vec();
                     self.seen.push((partition, stored.offset.get(), payload));
                     self.next[at] = stored.offset.get() + 1;
@@ -99,30 +107,47 @@ impl Stepped {
     }
 }
 
-fn parts(disk: &MemoryDisk, clock: &Arc<TestClock>, level: Durability) -> Parts {
-    let options = options(disk).clock(Arc::clone(clock) as _).durability(level);
-    options.open_parts().unwrap()
+fn parts(disk: &MemoryDisk, clock: &Arc<TestClock>) -> Parts {
+    options(disk).clock(Arc::clone(clock) as _).open_parts().unwrap()
 }
 
-/// Removes the oldest segment, as trimming does; not the last one. Or uses its file for something
-/// else, which a reader may have open.
-fn trim(disk: &MemoryDisk, reuse: bool) {
-    let mut ids: Vec<u64> = disk
-        .files()
-        .iter()
-        .filter_map(|path| Folder::parse(&path.file_name()?.to_string_lossy()))
-        .collect();
-    ids.sort_unstable();
-    if ids.len() > 1 {
-        let path = Path::new(FOLDER).join(format!("{:020}.seg", ids[0]));
-        if reuse {
-            let other = Path::new(FOLDER).join("reused");
-            disk.rename(&path, &other).unwrap();
-            let file = disk.open(&other, false).unwrap();
-            file.write_at(&vec![0xAA; 64 << 10], 0).unwrap();
-        } else {
-            disk.unlink(&path).unwrap();
-        }
+/// A writer with its chores and its progress store, whose steps the test makes.
+struct Life {
+    parts: Parts,
+    keeper: Keeper,
+}
+
+impl Life {
+    fn begin(disk: &MemoryDisk, clock: &Arc<TestClock>) -> Self {
+        let options = options(disk).clock(Arc::clone(clock) as _).retain_bytes(128 << 10);
+        let parts = options.open_parts().unwrap();
+        let keeper = Keeper::new(Arc::clone(&parts.shared), Arc::clone(&parts.filing));
+        Self { parts, keeper }
+    }
+
+    /// What a consumer would have committed.
+    fn finish(&mut self, key: &Key, next: u64, done: &[(u64, u64)]) {
+        let mut ranges = Ranges::default();
+        done.iter().for_each(|(from, to)| ranges.push(Offset::new(*from), Offset::new(*to)));
+        let progress = Progress::with_done(Offset::new(next), ranges).to_bytes();
+        let (answer, claimed) = oneshot::channel();
+        self.parts.filing.add(Request::Claim(
+            key.clone(),
+            Epoch::FIRST,
+            Some(Offset::ZERO),
+            answer,
+        ));
+        while self.parts.desk.step() == Pace::More {}
+        let Some(Ok(Ok(Some((epoch, _))))) = claimed.now_or_never() else { return };
+        let (answer, _) = oneshot::channel();
+        self.parts.filing.add(Request::Commit(vec![(key.clone(), epoch, progress.into())], answer));
+        while self.parts.desk.step() == Pace::More {}
+    }
+
+    /// Removes what retention lets go, with the files of the removed used again or not.
+    fn trim(&mut self) {
+        self.parts.shared.keeping.look_again();
+        while [self.keeper.step(), self.parts.desk.step()].contains(&Pace::More) {}
     }
 }
 
@@ -133,7 +158,7 @@ fn trim(disk: &MemoryDisk, reuse: bool) {
 /// durable is noted from what the writer lets its own readers have, and from what recovery leaves.
 #[test]
 fn readers_opened_at_any_moment_give_only_what_is_synced_and_stays() {
-    let mut given = 0;
+    let (mut given, mut stayed, mut passed) = (0, 0, 0);
     for seed in 0..40_u64 {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let mut chance = move |below: u64| {
@@ -144,7 +169,12 @@ fn readers_opened_at_any_moment_give_only_what_is_synced_and_stays() {
         };
         let disk = MemoryDisk::new();
         let clock = Arc::new(TestClock::default());
-        let mut log = parts(&disk, &clock, Durability::Synced);
+        let mut log = Life::begin(&disk, &clock);
+        let key = Key {
+            subscription: "keeps".into(),
+            log: log.parts.shared.info.uuid,
+            partition: Partition::new(0),
+        };
         let mut readers: Vec<Stepped> = Vec::new();
         let mut sent = 0_u64;
         for _ in 0..250 {
@@ -158,10 +188,10 @@ fn readers_opened_at_any_moment_give_only_what_is_synced_and_stays() {
                         let partition = Partition::new((sent % 3) as u32);
                         let mut batch = Batch::one(partition, record);
                         batch.durability = [None, Some(Durability::Flushed)][chance(2) as usize];
-                        drop(log.shared.append(batch));
+                        drop(log.parts.shared.append(batch));
                     }
                 }
-                8..12 => while chance(4) > 0 && log.writer.step() == Pace::More {},
+                8..12 => while chance(4) > 0 && log.parts.writer.step() == Pace::More {},
                 12 => {
                     clock.now.fetch_add(chance(300), Ordering::SeqCst);
                 }
@@ -169,15 +199,20 @@ fn readers_opened_at_any_moment_give_only_what_is_synced_and_stays() {
                     let which = chance(readers.len() as u64) as usize;
                     let reader = &mut readers[which];
                     reader.read();
-                    let (writer, reader) = (log.shared.tail(), reader.shared.tail());
+                    let (writer, reader) = (log.parts.shared.tail(), reader.shared.tail());
                     for (synced, given) in writer.ends.iter().zip(&reader.ends) {
                         assert!(given <= synced, "seed {seed}: more than the writer has synced");
                     }
                 }
                 17 if readers.len() < 4 => readers.push(Stepped::open(&disk).unwrap()),
                 18 if chance(4) == 0 => {
+                    // What a subscription has not finished stays: the oldest, or one in the middle.
+                    let end = log.parts.shared.tail().ends[0];
+                    let next = end.saturating_sub(chance(60));
+                    let done = [(next + 1, next + 2 + chance(60))];
+                    log.finish(&key, next, if done[0].1 < end { &done } else { &[] });
+                    log.trim();
                     // While somebody reads the oldest: looks first, then finds it gone.
-                    trim(&disk, chance(2) == 0);
                     for reader in &mut readers {
                         reader.read_only_what_is_left();
                     }
@@ -188,52 +223,63 @@ fn readers_opened_at_any_moment_give_only_what_is_synced_and_stays() {
                             let (op, kind) = (FaultOp::Sync, io::ErrorKind::Other);
                             let path = ".seg".to_owned();
                             disk.fail(Fault { op, path, after: 0, kind, stays: false });
-                            while log.writer.step() == Pace::More {}
+                            while log.parts.writer.step() == Pace::More {}
                         }
                         1 => {
                             let (op, kind) = (FaultOp::TornWrite, io::ErrorKind::StorageFull);
                             let path = ".seg".to_owned();
                             disk.fail(Fault { op, path, after: 0, kind, stays: false });
-                            while log.writer.step() == Pace::More {}
+                            while log.parts.writer.step() == Pace::More {}
                             disk.heal();
                             continue;
                         }
                         2 => {
-                            log.shared.front().state = crate::front::State::Closing;
-                            while log.writer.step() == Pace::More {}
+                            log.parts.shared.front().state = crate::front::State::Closing;
+                            while log.parts.writer.step() == Pace::More {}
                         }
                         _ => {}
                     }
                     // The process is gone, the page cache is not.
                     drop(log);
                     disk.heal();
-                    log = parts(&disk, &clock, Durability::Synced);
+                    log = Life::begin(&disk, &clock);
                 }
                 _ => {}
             }
         }
         disk.heal();
-        while log.writer.step() == Pace::More {}
+        while log.parts.writer.step() == Pace::More {}
         drop(log);
         let log = open(&disk);
         for mut reader in readers.into_iter().chain([Stepped::open(&disk).unwrap()]) {
             reader.read();
+            let earliest = block_on(log.ends(Position::Earliest)).unwrap();
+            let ends = block_on(log.ends(Position::End)).unwrap();
+            let at = |partition: u32, offset: u64| {
+                let (of, from) = (Partition::new(partition), Offset::new(offset));
+                if from < earliest[partition as usize] || from >= ends[partition as usize] {
+                    return None;
+                }
+                let want = Want { partition: of, from, max: Budget::new(1, u64::MAX) };
+                let chunks = block_on(log.read(&[want], Budget::MAX)).unwrap();
+                // Behind a gap, if it was removed.
+                chunks.first()?.records.first().filter(|stored| stored.offset == from).cloned()
+            };
+            for (partition, offset) in reader.passed {
+                assert!(at(partition, offset).is_none(), "seed {seed}: {offset} was left out");
+                passed += 1;
+            }
             for (partition, offset, payload) in reader.seen {
                 given += 1;
-                let earliest = block_on(log.ends(Position::Earliest)).unwrap();
-                if offset < earliest[partition as usize].get() {
-                    continue;
-                }
-                let (partition, from) = (Partition::new(partition), Offset::new(offset));
-                let want = Want { partition, from, max: Budget::new(1, u64::MAX) };
-                let chunks = block_on(log.read(&[want], Budget::MAX)).unwrap();
-                let stored = &chunks[0].records[0];
-                assert_eq!(stored.offset, from, "seed {seed}: it is gone");
+                // What was removed since is gone; what is there is the same.
+                let Some(stored) = at(partition, offset) else { continue };
+                stayed += 1;
                 assert_eq!(stored.record.payload().unwrap(), &payload, "seed {seed}: another");
             }
         }
     }
-    assert!(given > 4_000, "only {given} records were given");
+    assert!(given > 4_000 && stayed > 1_000, "only {given} records were given, {stayed} stayed");
+    assert!(passed > 10, "no evidence: {passed} records lay in gaps");
 }
 
 /// Waits until the reader has as much as the log.
@@ -348,7 +394,7 @@ fn the_last_record_is_proven_while_the_log_is_quiet_however_full_its_segment_is(
     for left in 0..=2 * BATCH_HEADER {
         let disk = MemoryDisk::new();
         let clock = Arc::new(TestClock::default());
-        let mut log = parts(&disk, &clock, Durability::Synced);
+        let mut log = parts(&disk, &clock);
         let send = |log: &mut Parts, bytes: usize| {
             let record =
                 Record::from_parts(None, Some(vec![7; bytes].into()), Headers::EMPTY, None);
