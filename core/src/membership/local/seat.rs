@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use futures::StreamExt;
 use futures::future::{Either, join, select, select_all};
 use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 
 use super::Rolls;
 use super::roll::{MemberId, Place, Roll};
@@ -153,25 +153,30 @@ impl LocalSeat {
             for (from, places) in work.moves {
                 // One by one: none waits for the turns of another.
                 for place in places {
-                    moves.push(async move {
-                        self.take_from(from, &[place]).await;
-                        let ours = self.roll(|roll| roll.arrived(self.id, &[place]));
-                        self.assign(&ours);
-                        self.rolls.changed.notify();
-                    });
+                    moves.push(self.take_from(from, place).map(move |()| place));
                 }
             }
             let changed = pin!(self.rolls.changed.changed(&mut seen));
             if moves.is_empty() {
                 changed.await;
             } else {
-                select(moves.next(), changed).await;
+                let Either::Left((Some(first), _)) = select(moves.next(), changed).await else {
+                    continue;
+                };
+                // What is free at one time is claimed together.
+                let mut free = vec![first];
+                while let Some(Some(place)) = moves.next().now_or_never() {
+                    free.push(place);
+                }
+                let ours = self.roll(|roll| roll.arrived(self.id, &free));
+                self.assign(&ours);
+                self.rolls.changed.notify();
             }
         }
     }
 
-    /// Resolves when these are nobody's: given up, or their owner is gone with all its turns.
-    async fn take_from(&self, from: MemberId, places: &[Place]) {
+    /// Resolves when this is nobody's: given up, or their owner is gone with all its turns.
+    async fn take_from(&self, from: MemberId, place: Place) {
         let desk = self.roll(|roll| roll.desk(from)).and_then(|desk| desk.upgrade());
         let Some(desk) = desk else { return };
         let gone = pin!(async {
@@ -180,7 +185,7 @@ impl LocalSeat {
                 self.rolls.changed.changed(&mut seen).await;
             }
         });
-        select(pin!(desk.give_up(places)), gone).await;
+        select(pin!(desk.give_up(&[place])), gone).await;
     }
 
     /// Reads one log while there is room and something to read; otherwise waits for either.
