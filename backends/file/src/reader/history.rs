@@ -60,7 +60,7 @@ impl Reader {
     }
 
     /// The group's newest record that is synced.
-    fn newest(&mut self, wanted: &PageWanted) -> Result<Step, Error> {
+    fn newest(&self, wanted: &PageWanted) -> Result<Step, Error> {
         let (partition, key) = (wanted.partition.get(), wanted.key.as_ref());
         let Some(end) = self.shared.tail().ends.get(partition as usize).copied() else {
             return Err(self.misplaced(wanted, ErrorKind::NotFound, None));
@@ -120,11 +120,7 @@ impl Reader {
     }
 
     /// The group's last record in a segment, by reading all of it.
-    fn scanned(
-        &mut self,
-        segment: &Arc<Segment>,
-        wanted: &PageWanted,
-    ) -> Result<Option<u64>, Error> {
+    fn scanned(&self, segment: &Arc<Segment>, wanted: &PageWanted) -> Result<Option<u64>, Error> {
         let file = match self.open(segment) {
             Ok(file) => file,
             Err(Failed::Removed) => return Ok(None),
