@@ -5,9 +5,13 @@
 //! each command measures, and where contenders are unlike, is said in `README.md`.
 
 mod append;
+mod cache;
+mod consume;
 mod counters;
 mod executor;
+mod filled;
 mod keys;
+mod process;
 mod report;
 
 use clap::{Parser, Subcommand};
@@ -23,12 +27,14 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Append(append::Args),
+    Consume(consume::Args),
     Executor(executor::Args),
 }
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Append(args) => append::run(args),
+        Command::Consume(args) => consume::run(&args),
         Command::Executor(args) => executor::run(&args),
     }
 }
