@@ -11,8 +11,10 @@ mod counters;
 mod executor;
 mod filled;
 mod keys;
+mod latency;
 mod process;
 mod report;
+mod syncs;
 
 use clap::{Parser, Subcommand};
 
@@ -29,6 +31,7 @@ enum Command {
     Append(append::Args),
     Consume(consume::Args),
     Executor(executor::Args),
+    Latency(latency::Args),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -36,5 +39,6 @@ fn main() -> anyhow::Result<()> {
         Command::Append(args) => append::run(args),
         Command::Consume(args) => consume::run(&args),
         Command::Executor(args) => executor::run(&args),
+        Command::Latency(args) => latency::run(&args),
     }
 }
