@@ -10,6 +10,7 @@ mod consume;
 mod counters;
 mod executor;
 mod filled;
+mod handoff;
 mod keys;
 mod latency;
 mod process;
@@ -31,6 +32,7 @@ enum Command {
     Append(append::Args),
     Consume(consume::Args),
     Executor(executor::Args),
+    Handoff(handoff::Args),
     Latency(latency::Args),
 }
 
@@ -39,6 +41,7 @@ fn main() -> anyhow::Result<()> {
         Command::Append(args) => append::run(args),
         Command::Consume(args) => consume::run(&args),
         Command::Executor(args) => executor::run(&args),
+        Command::Handoff(args) => handoff::run(&args),
         Command::Latency(args) => latency::run(&args),
     }
 }
