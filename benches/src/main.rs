@@ -11,6 +11,7 @@ mod counters;
 mod executor;
 mod filled;
 mod handoff;
+mod idle;
 mod keys;
 mod latency;
 mod process;
@@ -33,6 +34,7 @@ enum Command {
     Consume(consume::Args),
     Executor(executor::Args),
     Handoff(handoff::Args),
+    Idle(idle::Args),
     Latency(latency::Args),
 }
 
@@ -42,6 +44,7 @@ fn main() -> anyhow::Result<()> {
         Command::Consume(args) => consume::run(&args),
         Command::Executor(args) => executor::run(&args),
         Command::Handoff(args) => handoff::run(&args),
+        Command::Idle(args) => idle::run(&args),
         Command::Latency(args) => latency::run(&args),
     }
 }
