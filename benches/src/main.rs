@@ -6,6 +6,7 @@
 
 mod append;
 mod cache;
+mod child;
 mod consume;
 mod counters;
 mod executor;
@@ -14,6 +15,7 @@ mod handoff;
 mod idle;
 mod keys;
 mod latency;
+mod memory;
 mod process;
 mod report;
 mod syncs;
@@ -36,6 +38,9 @@ enum Command {
     Handoff(handoff::Args),
     Idle(idle::Args),
     Latency(latency::Args),
+    Memory(memory::Args),
+    #[command(hide = true)]
+    Child(child::Args),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -46,5 +51,7 @@ fn main() -> anyhow::Result<()> {
         Command::Handoff(args) => handoff::run(&args),
         Command::Idle(args) => idle::run(&args),
         Command::Latency(args) => latency::run(&args),
+        Command::Memory(args) => memory::run(&args),
+        Command::Child(args) => child::run(args),
     }
 }
