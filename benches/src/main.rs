@@ -16,6 +16,7 @@ mod idle;
 mod keys;
 mod latency;
 mod memory;
+mod open;
 mod process;
 mod report;
 mod syncs;
@@ -39,6 +40,7 @@ enum Command {
     Idle(idle::Args),
     Latency(latency::Args),
     Memory(memory::Args),
+    Open(open::Args),
     #[command(hide = true)]
     Child(child::Args),
 }
@@ -52,6 +54,7 @@ fn main() -> anyhow::Result<()> {
         Command::Idle(args) => idle::run(&args),
         Command::Latency(args) => latency::run(&args),
         Command::Memory(args) => memory::run(&args),
+        Command::Open(args) => open::run(&args),
         Command::Child(args) => child::run(args),
     }
 }
