@@ -78,7 +78,8 @@ impl Engine {
             let owned = state.claims.get(&claim.partition).is_some_and(|o| o.claim == claim);
             state.end_turn(ended, now, after);
             after.ring = true;
-            (owned, state.outcome.is_some())
+            // Behind the drain, what is finished is being committed already, without this.
+            (owned, state.drained || state.outcome.is_some())
         });
         let kind = match state {
             (true, false) => return Ok(()),
