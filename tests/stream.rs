@@ -471,3 +471,59 @@ fn a_stream_that_is_dropped_leaves_no_member_and_no_task_behind() {
         });
     }
 }
+
+/// A store whose commits take half a second.
+#[derive(Clone)]
+struct Slow(Virtual, MemoryStore);
+
+#[async_trait::async_trait]
+impl OffsetStore for Slow {
+    async fn claim(
+        &self,
+        key: &Key,
+        floor: Epoch,
+        start: Option<Offset>,
+    ) -> Result<Option<(Epoch, procession::Progress)>, Error> {
+        self.1.claim(key, floor, start).await
+    }
+
+    async fn commit(
+        &self,
+        batch: &[procession::Commit<'_>],
+    ) -> Result<Vec<procession::Committed>, Error> {
+        self.0.sleep(ms(500)).await;
+        self.1.commit(batch).await
+    }
+
+    async fn list(&self) -> Result<Vec<Key>, Error> {
+        self.1.list().await
+    }
+
+    async fn forget(&self, key: &Key) -> Result<(), Error> {
+        self.1.forget(key).await
+    }
+}
+
+#[test]
+fn a_verdict_during_the_last_commit_is_told_that_it_came_too_late() {
+    let world = Virtual::new();
+    let (log, store) = filled(&world, 2, 2);
+    world.block_on(async {
+        let slow = Slow(world.clone(), store.clone());
+        let builder = ConsumerBuilder::new("test", log.clone(), slow).runtime(world.clone());
+        let mut deliveries = builder.drain_within(ms(100)).stream().unwrap();
+        let held = deliveries.next().await.unwrap().unwrap();
+        let other = deliveries.next().await.unwrap().unwrap();
+        let handle = deliveries.handle();
+        let shutdown = handle.shutdown();
+        let verdicts = async {
+            // Just before the drain gives up, so that there is something to commit at the end.
+            world.sleep(ms(1090)).await;
+            other.ack().unwrap();
+            world.sleep(ms(200)).await;
+            assert_eq!(held.ack().unwrap_err().kind(), ErrorKind::Closed);
+        };
+        assert_eq!(futures::join!(shutdown, verdicts).0, 0);
+        assert_eq!(next_offset(&log, &store).await, Offset::ZERO, "it runs again");
+    });
+}
