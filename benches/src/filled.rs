@@ -39,8 +39,8 @@ pub(crate) enum Groups {
     Each,
 }
 
-/// Records of one append.
-const BATCH: u64 = 500;
+/// Bytes of one append, at the most: a log that many producers fill has batches like that.
+const BATCH_BYTES: u64 = 64 << 10;
 /// Appends without an answer: enough for full rounds.
 const IN_FLIGHT: usize = 64;
 
@@ -51,9 +51,11 @@ impl Fill {
         let payload = Bytes::from(noise(self.payload.into(), self.seed));
         let mut draw = self.draw();
         let mut appends = VecDeque::with_capacity(IN_FLIGHT);
+        let frame = FRAME_HEADER + keys::NAME_BYTES as u64 + u64::from(self.payload);
+        let batch = (BATCH_BYTES / frame).max(1);
         let mut left = self.records;
         while left > 0 {
-            let now = left.min(BATCH);
+            let now = left.min(batch);
             left -= now;
             let records = (0..now).map(|_| {
                 let key = GroupKey::from(keys::name(draw()));

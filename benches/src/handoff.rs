@@ -13,7 +13,9 @@ use anyhow::{Context, Result, anyhow, ensure};
 use clap::value_parser;
 use futures::executor::block_on;
 use hdrhistogram::Histogram;
-use procession::{Bare, Error, FileLog, Handle, Log, Position, Runtime as _, Summary, Tokio, Turn};
+use procession::{
+    Bare, Claim, Error, FileLog, Handle, Log, Position, Runtime as _, Summary, Tokio, Turn,
+};
 use tokio::runtime::Runtime;
 
 use crate::filled::{self, Fill, Groups};
@@ -137,7 +139,8 @@ fn line(watched: &Figures, sync: &Histogram<u64>, in_time: u64) -> String {
     format!(
         "moved={} pause_p50_ms={:.2} pause_p99_ms={:.2} pause_max_ms={:.2} turn_p50_ms={:.2} \
          sync_p50_ms={:.3} turn_and_2_syncs_p50_ms={:.2} turn_and_2_syncs_p99_ms={:.2} \
-         p50_over={:.2} p99_over={:.2} records={in_time} repeats={}",
+         p50_over={:.2} p99_over={:.2} let_go_p50_ms={:.2} \
+         claimed_p50_ms={:.2} first_turn_p50_ms={:.2} records={in_time} repeats={}",
         pauses.len(),
         ms(pauses, 0.5),
         ms(pauses, 0.99),
@@ -148,6 +151,9 @@ fn line(watched: &Figures, sync: &Histogram<u64>, in_time: u64) -> String {
         bound(0.99),
         ms(pauses, 0.5) / bound(0.5),
         ms(pauses, 0.99) / bound(0.99),
+        ms(&watched.parts[0], 0.5),
+        ms(&watched.parts[1], 0.5),
+        ms(&watched.parts[2], 0.5),
         watched.repeats,
     )
 }
@@ -165,7 +171,12 @@ impl Member {
         watch: &Arc<Watch>,
         runtime: Option<Arc<Runtime>>,
     ) -> Result<Self> {
-        let mut consumer = log.subscribe("handoff").concurrency(args.groups as usize);
+        let (assigned, revoked) = (Arc::clone(watch), Arc::clone(watch));
+        let mut consumer = log
+            .subscribe("handoff")
+            .concurrency(args.groups as usize)
+            .on_assigned(move |claims| assigned.assigned(claims))
+            .on_revoked(move |claims| revoked.revoked(claims));
         if let Some(runtime) = &runtime {
             consumer = consumer.runtime(Tokio::from(runtime.handle().clone())).workers(2);
         }
@@ -202,7 +213,11 @@ struct Seat {
     last_end: Option<Instant>,
     seen: Vec<bool>,
     repeats: u64,
+    /// When the last owner had let go, and when the present one was assigned.
+    revoked: Option<Instant>,
+    assigned: Option<Instant>,
     pauses: Histogram<u64>,
+    parts: [Histogram<u64>; 3],
     turns: Histogram<u64>,
 }
 
@@ -210,6 +225,8 @@ struct Seat {
 struct Figures {
     repeats: u64,
     pauses: Histogram<u64>,
+    /// Of the pauses: until it was let go, until it was claimed, until the first turn.
+    parts: [Histogram<u64>; 3],
     turns: Histogram<u64>,
 }
 
@@ -220,7 +237,10 @@ impl Watch {
             last_end: None,
             seen: vec![false; end as usize],
             repeats: 0,
+            revoked: None,
+            assigned: None,
             pauses: syncs::histogram(),
+            parts: [(); 3].map(|()| syncs::histogram()),
             turns: syncs::histogram(),
         };
         Self {
@@ -244,16 +264,38 @@ impl Watch {
         Ok(())
     }
 
+    fn assigned(&self, claims: &[Claim]) {
+        for claim in claims {
+            let mut seat = self.seat(claim.partition.partition.get() as usize);
+            seat.assigned = Some(Instant::now());
+        }
+    }
+
+    fn revoked(&self, claims: &[Claim]) {
+        for claim in claims {
+            let mut seat = self.seat(claim.partition.partition.get() as usize);
+            seat.revoked = Some(Instant::now());
+        }
+    }
+
     fn seat(&self, partition: usize) -> MutexGuard<'_, Seat> {
         self.seats[partition].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn figures(&self) -> Figures {
-        let mut all = Figures { repeats: 0, pauses: syncs::histogram(), turns: syncs::histogram() };
+        let mut all = Figures {
+            repeats: 0,
+            pauses: syncs::histogram(),
+            parts: [(); 3].map(|()| syncs::histogram()),
+            turns: syncs::histogram(),
+        };
         for partition in 0..self.seats.len() {
             let seat = self.seat(partition);
             all.repeats += seat.repeats;
             all.pauses.add(&seat.pauses).expect("histograms of one shape");
+            for (all, part) in all.parts.iter_mut().zip(&seat.parts) {
+                all.add(part).expect("histograms of one shape");
+            }
             all.turns.add(&seat.turns).expect("histograms of one shape");
         }
         all
@@ -271,6 +313,13 @@ impl Seat {
             if let Some(last_end) = self.last_end.filter(|_| counts) {
                 let pause = now.saturating_duration_since(last_end);
                 self.pauses.saturating_record(pause.as_nanos() as u64);
+                let (revoked, assigned) =
+                    (self.revoked.unwrap_or(last_end), self.assigned.unwrap_or(now));
+                let ends = [last_end, revoked, assigned, now];
+                for (part, ends) in self.parts.iter_mut().zip(ends.windows(2)) {
+                    let took = ends[1].saturating_duration_since(ends[0]);
+                    part.saturating_record(took.as_nanos() as u64);
+                }
             }
         }
     }
