@@ -21,6 +21,9 @@ use crate::{Error, ErrorKind};
 
 /// The most that one read asks for: bounds what a read holds beside the budget of the consumer.
 const READ_MAX: Budget = Budget::new(4096, 1 << 20);
+/// The most of the first read after a claim: a partition that has just changed hands begins with
+/// little and soon, where much would keep its groups waiting.
+const FIRST_READ_MAX: Budget = Budget::new(64, 64 << 10);
 
 pub(super) struct LocalSeat {
     rolls: Arc<Rolls>,
@@ -44,6 +47,8 @@ struct Reader {
     next: Option<Offset>,
     window: Budget,
     delivered: Budget,
+    /// Nothing was asked for yet.
+    fresh: bool,
 }
 
 impl Desk {
@@ -87,6 +92,22 @@ impl Desk {
             .collect();
         wants.sort_unstable_by_key(|(claim, _)| *claim);
         wants
+    }
+
+    /// Whether nothing was asked for yet under this claim.
+    fn is_fresh(&self, claim: Claim) -> bool {
+        self.lock()
+            .get(&claim.partition)
+            .is_some_and(|reader| reader.claim == claim && reader.fresh)
+    }
+
+    fn asked(&self, wants: &[(Claim, Want)]) {
+        let mut readers = self.lock();
+        for (claim, _) in wants {
+            if let Some(reader) = readers.get_mut(&claim.partition) {
+                reader.fresh = false;
+            }
+        }
     }
 
     /// Hands a chunk to the consumer; says whether it moved anything.
@@ -205,8 +226,15 @@ impl LocalSeat {
             if some {
                 wants.retain(|(claim, _)| unserved.contains(claim));
             }
+            let mut max = READ_MAX;
+            let fresh = wants.iter().any(|(claim, _)| self.desk.is_fresh(*claim));
+            if fresh {
+                wants.retain(|(claim, _)| self.desk.is_fresh(*claim));
+                max = FIRST_READ_MAX;
+            }
+            self.desk.asked(&wants);
             let ask: Vec<Want> = wants.iter().map(|(_, want)| *want).collect();
-            let chunks = match log.read(&ask, READ_MAX).await {
+            let chunks = match log.read(&ask, max).await {
                 Ok(chunks) => chunks,
                 Err(error) if error.kind() == ErrorKind::Trimmed => {
                     match self.skip(log, &wants, error).await {
@@ -228,7 +256,8 @@ impl LocalSeat {
             if moved {
                 unserved.extend(wants.into_iter().map(|(claim, _)| claim));
             }
-            if moved || some {
+            // Others were left out of this read: they may have something, whatever it gave.
+            if moved || some || fresh {
                 continue;
             }
             let log_changed = log.changed(version);
@@ -333,7 +362,8 @@ impl Seat for LocalSeat {
 
 impl Reader {
     const fn new(claim: Claim) -> Self {
-        Self { claim, next: None, window: Budget::ZERO, delivered: Budget::ZERO }
+        let (window, delivered, fresh) = (Budget::ZERO, Budget::ZERO, true);
+        Self { claim, next: None, window, delivered, fresh }
     }
 }
 
