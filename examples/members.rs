@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use futures::future::try_join_all;
-use procession::{BoxError, Consumer, FileLog, Handle, PartitionId, Record, Turn};
+use procession::{BoxError, Consumer, FileLog, GroupKey, Handle, PartitionId, Record, Turn};
 use procession_tokio::Tokio;
 
 /// Members that join one after the other, and leave in the same order.
@@ -48,7 +48,7 @@ async fn main() -> Result<(), BoxError> {
     let handles: Vec<Handle> = members.iter().map(|(member, _)| member.handle()).collect();
     ctrlc::set_handler({
         let handles = handles.clone();
-        move || handles.iter().for_each(|handle| drop(handle.shutdown()))
+        move || handles.iter().for_each(|handle| handle.request_shutdown())
     })?;
     let runs = members.into_iter().enumerate().map(|(number, (member, cache))| {
         let database = Arc::clone(&database);
@@ -108,7 +108,8 @@ fn member(log: &FileLog) -> Result<(Consumer, Cache), BoxError> {
 
 async fn book(cache: Cache, database: Database, turn: Turn) -> Result<(), BoxError> {
     tokio::time::sleep(Duration::from_millis(2)).await;
-    let account = turn.group().ok_or("a booking of no account")?.to_string();
+    let account =
+        turn.group().and_then(GroupKey::as_str).ok_or("a booking of no account")?.to_owned();
     let amount: i64 = std::str::from_utf8(turn.payload())?.parse()?;
     let mut cache = cache.lock().map_err(|_| "a handler panicked")?;
     let mut database = database.lock().map_err(|_| "a handler panicked")?;
@@ -134,7 +135,7 @@ async fn come_and_go(handles: &[Handle], args: &Args) -> Vec<Vec<usize>> {
         shares.push(handles.iter().map(|handle| handle.partitions().len()).collect());
         let leaves = shares.len().checked_sub(handles.len() * 2).map(|tick| tick / 2);
         if let Some(leaver) = leaves.filter(|leaver| leaver + 1 < handles.len()) {
-            drop(handles[leaver].shutdown());
+            handles[leaver].request_shutdown();
         }
     }
     for handle in handles {

@@ -59,7 +59,7 @@ fn handles_every_record_once_and_every_group_in_order() {
                 .unwrap()
         });
         assert_eq!(effects.assert_ordered_and_complete(1000), 0);
-        assert_eq!((summary.turns_done, summary.open), (1000, 0));
+        assert_eq!((summary.turns_done, summary.turns_open), (1000, 0));
     }
 }
 
@@ -152,7 +152,9 @@ fn exhausted_attempts_stop_the_run_with_an_error_that_names_everything() {
     assert_eq!(error.offset(), Some(Offset::new(14)));
     let text = error.to_string();
     assert!(
-        text.contains("8 attempts") && text.contains("\"test\"") && text.contains("g4"),
+        text.contains("8 attempts; mend the cause and run again")
+            && text.contains("\"test\"")
+            && text.contains("g4"),
         "{text}"
     );
     let cause = std::error::Error::source(&error).expect("a cause").to_string();
@@ -205,7 +207,9 @@ fn classify_judges_the_users_own_errors_and_a_failure_may_ask_for_a_delay() {
             .run(move |turn: Turn| async move {
                 if turn.record().offset == Offset::ZERO {
                     return match turn.attempt() {
-                        1 => Err(Failure::transient("busy").after(Duration::from_secs(90)).into()),
+                        1 => Err(Failure::transient("busy")
+                            .retry_after(Duration::from_secs(90))
+                            .into()),
                         _ => Ok(()),
                     };
                 }
@@ -271,7 +275,7 @@ fn redelivers_what_was_not_committed_and_nothing_else() {
                 if handled.load(Ordering::SeqCst) >= stop_after {
                     return Poll::Ready(());
                 }
-                run.as_mut().poll_unpin(cx).map(|result| assert_eq!(result.unwrap().open, 0))
+                run.as_mut().poll_unpin(cx).map(|result| assert_eq!(result.unwrap().turns_open, 0))
             })
             .await;
         });
@@ -304,7 +308,7 @@ fn dropping_a_run_at_any_poll_loses_nothing() {
                 return Poll::Ready(());
             }
             left -= 1;
-            run.as_mut().poll_unpin(cx).map(|result| assert_eq!(result.unwrap().open, 0))
+            run.as_mut().poll_unpin(cx).map(|result| assert_eq!(result.unwrap().turns_open, 0))
         }));
     };
     for polls in 0..12 {
@@ -417,7 +421,7 @@ fn a_turn_blocked_inside_a_poll_is_counted_as_open() {
             handle.shutdown().await
         };
         let (summary, open) = futures::join!(run, stop);
-        assert_eq!((summary.unwrap().open, open), (1, 1));
+        assert_eq!((summary.unwrap().turns_open, open), (1, 1));
     });
     drop(release);
 }
@@ -504,7 +508,7 @@ fn a_handler_that_blocks_its_thread_lets_commits_and_a_shutdown_through() {
                     }
                     if number == 60 {
                         assert!(handle.counts().commits >= 3, "{:?}", handle.counts());
-                        drop(handle.shutdown());
+                        handle.request_shutdown();
                     }
                     async { Ok::<_, Error>(()) }
                 })
@@ -512,7 +516,7 @@ fn a_handler_that_blocks_its_thread_lets_commits_and_a_shutdown_through() {
                 .unwrap()
         });
         assert_eq!(begun.load(Ordering::SeqCst), 60, "turns begun after the shutdown");
-        assert_eq!((summary.turns_done, summary.open), (60, 0));
+        assert_eq!((summary.turns_done, summary.turns_open), (60, 0));
         assert_eq!(world.block_on(progress_of(&log, &store, 0)).next, Offset::new(60));
     }
 }
@@ -782,6 +786,7 @@ fn settings_that_make_no_sense_are_refused_before_anything_starts() {
     let refused = [
         make().concurrency(0).build(),
         make().workers(0).build(),
+        make().turns_per_second(0).build(),
         make().retry(Retry::exponential().attempts(0)).build(),
         make().budget(Budget::ZERO).build(),
         ConsumerBuilder::new("", log.clone(), store.clone()).build(),
@@ -789,4 +794,6 @@ fn settings_that_make_no_sense_are_refused_before_anything_starts() {
     for result in refused {
         assert_eq!(result.unwrap_err().kind(), ErrorKind::Config);
     }
+    let no_threads = make().build().unwrap().run_blocking(0, |_| Ok::<_, Error>(()));
+    assert_eq!(world.block_on(no_threads).unwrap_err().kind(), ErrorKind::Config);
 }

@@ -243,7 +243,7 @@ fn retry_reject_and_finish_do_what_a_handlers_result_would() {
         first.retry("busy").unwrap();
         let again = deliveries.next().await.unwrap().unwrap();
         assert_eq!((again.attempt(), world.elapsed()), (2, ms(100)));
-        again.retry(Failure::transient("busy").after(ms(7))).unwrap();
+        again.retry(Failure::transient("busy").retry_after(ms(7))).unwrap();
         let third = deliveries.next().await.unwrap().unwrap();
         assert_eq!((third.attempt(), world.elapsed()), (3, ms(107)));
         third.finish(Ok::<_, Error>(())).unwrap();
@@ -305,7 +305,7 @@ fn a_shutdown_waits_for_the_deliveries_that_are_out_and_commits_them() {
             let builder = if with_runtime { builder(&world, &log, &store) } else { plain };
             let mut deliveries = builder.stream().unwrap();
             let out: Vec<_> = deliveries.by_ref().take(4).try_collect().await.unwrap();
-            drop(deliveries.handle().shutdown());
+            deliveries.handle().request_shutdown();
             let acks = async {
                 world.sleep(ms(50)).await;
                 out.into_iter().for_each(|delivery| delivery.ack().unwrap());

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use futures::TryStreamExt;
 use futures::future::try_join_all;
 use indicatif::ProgressBar;
-use procession::{Consumer, ConsumerBuilder, Failure, FileLog, Handle, Runtime, Stored, Turn};
+use procession::{
+    Consumer, ConsumerBuilder, Failure, FileLog, GroupKey, Handle, Runtime, Stored, Turn,
+};
 
 use crate::BoxError;
 use crate::append::progress_bar;
@@ -66,7 +68,7 @@ pub(crate) async fn run(
     bar.finish_and_clear();
     let busy = busy.lock().expect("no handler panics while it holds it");
     Ok(Consumed {
-        open: work.handles.iter().map(|handle| handle.counts().open).sum(),
+        open: work.handles.iter().map(|handle| handle.counts().turns_open).sum(),
         interrupted: interrupted.load(Ordering::SeqCst),
         events: busy.values().map(|(events, _)| events).sum(),
         elapsed,
@@ -137,7 +139,8 @@ impl Work {
             let until = self.clock.now() + self.work;
             poll_fn(|cx| timer.poll_at(until, cx)).await;
         }
-        let case = turn.group().ok_or("a record without a case")?.to_string();
+        let case =
+            turn.group().and_then(GroupKey::as_str).ok_or("a record without a case")?.to_owned();
         let index = stored.sequence.ok_or("a record without a sequence")?;
         let payload = stored.record.payload().ok_or("a record without an event")?;
         let mut event = csv::ReaderBuilder::new().has_headers(false).from_reader(&payload[..]);
@@ -169,7 +172,7 @@ fn shut_down_on_ctrl_c(handles: &[Handle]) -> Result<Arc<AtomicBool>, BoxError> 
             std::process::exit(130);
         }
         eprintln!("draining; press Ctrl-C again to stop at once");
-        handles.iter().for_each(|handle| drop(handle.shutdown()));
+        handles.iter().for_each(|handle| handle.request_shutdown());
     })?;
     Ok(interrupted)
 }

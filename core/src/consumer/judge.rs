@@ -109,7 +109,10 @@ impl Running {
             .error(ErrorKind::Exhausted)
             .in_partition(self.claim.partition)
             .at_offset(behind.copied().unwrap_or(self.offset))
-            .with_hint(format!("{failure} after {attempt} {times}"))
+            .with_hint(format!(
+                "{failure} after {attempt} {times}; mend the cause and run again: this record \
+                 comes first in its group"
+            ))
             .caused_by(failure.into_inner());
         match &self.group {
             Some(group) => error.in_group(group.clone()),

@@ -29,6 +29,9 @@ pub struct Record {
 
 impl Record {
     /// A record of the group `key`, without headers; its timestamp is set when it is sent.
+    ///
+    /// The payload is taken over without a copy: a `Vec<u8>`, a `String`, a `Bytes`, or what lives
+    /// for ever. What is only borrowed is copied by the caller: `payload.to_vec()`.
     pub fn new(key: impl Into<GroupKey>, payload: impl Into<Bytes>) -> Self {
         Self::from_parts(Some(key.into()), Some(payload.into()), Headers::default(), None)
     }
@@ -256,4 +259,24 @@ pub struct Stored {
     pub routing: RoutingEpoch,
     /// The record itself.
     pub record: Record,
+}
+
+impl Stored {
+    /// The group, if the record has one.
+    #[must_use]
+    pub const fn key(&self) -> Option<&GroupKey> {
+        self.record.key()
+    }
+
+    /// The payload, empty for a tombstone (see [`Record::payload`] to tell the two apart).
+    #[must_use]
+    pub fn payload(&self) -> &[u8] {
+        self.record.payload().map_or(&[], |payload| &payload[..])
+    }
+
+    /// The headers.
+    #[must_use]
+    pub const fn headers(&self) -> &Headers {
+        self.record.headers()
+    }
 }
