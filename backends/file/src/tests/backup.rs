@@ -203,7 +203,10 @@ fn a_backup_while_segments_are_removed_is_whole_or_says_so() {
                     );
                 }
                 assert!(copy.recovery().segments_missing.is_empty());
-                assert_eq!(found, read_from(&log, 0, from).unwrap_or_else(|_| found.clone()));
+                // The log may have removed more since; what it still has is in the copy, as it is.
+                let still = read_from(&log, 0, from).unwrap_or_default();
+                let same = |stored: &Stored| stored.offset.get() >= end || found.contains(stored);
+                assert!(still.iter().all(same), "the copy differs");
             }
             Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
         }
