@@ -160,9 +160,9 @@ fn subscriptions_and_logs_side_by_side_share_no_marks() {
     let mut connection = bench.connect();
     let epochs = keys.each_ref().map(|keys| keys.each_ref().map(|key| claim(&bench.store, key).0));
     for (name, marks) in [&balances, &audit].into_iter().enumerate() {
-        for log in 0..2 {
+        for (log, epoch) in epochs[name].iter().enumerate() {
             let offsets = [10 * name as u64 + log as u64];
-            let turn = turn_of_log(log as u32, epochs[name][log], &offsets);
+            let turn = turn_of_log(log as u32, *epoch, &offsets);
             let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
             assert_eq!(mark(marks, &tx, &turn).unwrap(), offsets);
             tx.commit().unwrap();
