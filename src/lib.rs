@@ -27,7 +27,9 @@
 //! A [`Record`] has a key: its *group*. A [`Log`] keeps records in partitions, by offset; a
 //! [`Router`] says which group goes where. A *subscription* reads a log at its own pace: a
 //! [`Consumer`] runs a handler for one [`Turn`] after the other, never two of one group at a time,
-//! and an [`OffsetStore`] keeps what is finished. A [`GroupExecutor`] decides what may run.
+//! or yields the turns as a stream of [`Deliveries`]; an [`OffsetStore`] keeps what is finished. A
+//! [`GroupExecutor`] decides what may run. Several members of a subscription share its partitions
+//! ([`LocalMembership`]).
 //!
 //! # Guarantees
 //! - **Order.** A record's turn starts only after its predecessor in the group is finished.
@@ -41,34 +43,40 @@
 //! |---|---|
 //! | `file` (default) | `FileLog`: embedded, durable, no server; four threads of its own per log |
 //! | `memory` | `MemoryLog`, `MemoryStore`: survives nothing; for tests |
+//! | `lz4` | `Compression::Lz4` for the file log; what it wrote opens only in builds that have it |
 //! | `tokio` | `Tokio`: a [`Runtime`] value |
 //! | `smol` | `Smol`: a [`Runtime`] value |
+//! | `tower` | `run_service`: a tower service as the handler |
 //! | `full` | all of these |
 //!
 //! No feature excludes another. Without a runtime value everything runs inside the future you
 //! poll, on any executor.
 //!
 //! # Limits
-//! One process per file log, one live member per subscription. A log keeps its partition count.
+//! One process writes a file log, with all its members; others may open it for reading only. A log
+//! keeps its partition count.
 //! Handlers see a record again after a crash: make effects idempotent, by the turn's offset or the
 //! record's sequence.
 
 pub use procession_core::{
     AbsentKey, Appending, Bare, Batch, BoxError, BoxFuture, Budget, Chains, ChainsOptions, Chunk,
     Claim, Class, Commit, Committed, Completed, Consumer, ConsumerBuilder, Credit, Deliveries,
-    Delivery, Drain, Drained, Durability, Epoch, Error, ErrorKind, Event, Explain, Failure, Fence,
-    GroupExecutor, GroupKey, GroupState, Handle, Headers, HeadersIter, Hold, Inlet, Key, Load,
-    LocalMembership, Log, LogId, LogInfo, LogUuid, Membership, Next, Offset, OffsetStore,
-    OffsetWindow, OneOrMany, OneOrManyIntoIter, Order, OutOfRange, Outcome, Partition, PartitionId,
-    Permit, Policy, Position, Producer, ProducerBuilder, Progress, Ranges, Receipt, Receipts,
-    Record, Rest, Retry, Revoke, Router, RouterId, RoutingEpoch, Runtime, Scope, Seat, SendError,
-    Sending, Sequence, SipRouter, Start, Stored, Subscription, Summary, Timer, Timestamp, Turn,
-    TurnId, Verdict, Version, Want, Warning, router,
+    Delivery, Drain, Drained, Durability, Enlisted, Epoch, Error, ErrorKind, Event, Explain,
+    Failure, Fence, GroupExecutor, GroupKey, GroupState, Handle, Headers, HeadersIter, Hold,
+    IdentityBuilder, Inlet, Key, Load, LocalMembership, Log, LogId, LogInfo, LogUuid, Membership,
+    Next, Offset, OffsetStore, OffsetWindow, OneOrMany, OneOrManyIntoIter, Order, OutOfRange,
+    Outcome, Partition, PartitionId, Permit, Policy, Position, Producer, ProducerBuilder,
+    ProducerId, Progress, Ranges, Receipt, Receipts, Record, Rest, Retry, Revoke, Router, RouterId,
+    RoutingEpoch, Runtime, Scope, Seat, SendError, Sending, Sequence, SipRouter, Stamp, Start,
+    Stored, Subscription, Summary, Timer, Timestamp, Turn, TurnId, Verdict, Version, Want, Warning,
+    router,
 };
 
 #[cfg(feature = "file")]
 pub use procession_file::{
-    FileLog, FileStore, OpenOptions, ProgressAhead, Quarantined, RecoveryReport, disk as file_disk,
+    BackupReport, Compression, FileLog, FileReader, FileStore, History, HistoryEnd, OpenOptions,
+    PartitionState, Past, Pin, ProgressAhead, Quarantined, RecoveryReport, SubscriptionState,
+    Trimmed, disk as file_disk,
 };
 #[cfg(feature = "memory")]
 pub use procession_memory::{MemoryLog, MemoryLogBuilder, MemoryStore};

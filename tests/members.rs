@@ -222,6 +222,48 @@ fn a_turn_that_never_ends_is_dropped_at_the_deadline_of_the_handoff() {
     assert_eq!(site.ledger.repeats(), 0);
 }
 
+/// The giver goes on: it is not asked to end, only to give up a partition.
+#[test]
+fn a_turn_that_outlasts_the_deadline_is_dropped_and_runs_again_under_the_next_owner() {
+    let site = Site::new(2);
+    let attempts = Arc::new(Mutex::new(Vec::new()));
+    site.world.block_on(async {
+        fill(site.log.clone(), round_robin(8, 8)).await;
+        let first = site.builder().drain_within(ms(500)).build().unwrap();
+        let (handle, ledger) = (first.handle(), site.ledger.clone());
+        let run = first.run(move |it: Turn| {
+            let ledger = ledger.clone();
+            async move {
+                let _running = ledger.begin(&it);
+                pending::<Result<(), Error>>().await
+            }
+        });
+        let takes = async {
+            site.world.sleep(ms(10)).await;
+            let second = site.builder().build().unwrap();
+            let two = second.handle();
+            let (ledger, seen) = (site.ledger.clone(), Arc::clone(&attempts));
+            let work = second.run(move |it: Turn| {
+                ledger.begin(&it).done(&it);
+                seen.lock().unwrap().push(it.attempt());
+                async { Ok::<_, Error>(()) }
+            });
+            let watch = async {
+                site.world.sleep(ms(490)).await;
+                assert_eq!((site.owned(&handle), site.owned(&two)), (2, 0));
+                site.world.sleep(ms(30)).await;
+                assert_eq!((site.owned(&handle), site.owned(&two)), (1, 1));
+                assert!(handle.counts().turns_cancelled > 0);
+                futures::join!(handle.shutdown(), two.shutdown());
+            };
+            futures::join!(work, watch).0.unwrap();
+        };
+        futures::join!(run, takes).0.unwrap();
+    });
+    assert!(site.ledger.done() > 0 && site.ledger.repeats() == 0);
+    assert!(attempts.lock().unwrap().iter().all(|attempt| *attempt == 1), "it was no attempt");
+}
+
 #[test]
 fn a_crashed_members_partitions_go_to_the_others_and_only_the_uncommitted_repeats() {
     let site = Site::new(4);
@@ -417,6 +459,160 @@ fn a_partition_taken_away_while_it_is_being_claimed_is_never_fenced_by_the_late_
         });
         assert_eq!((site.ledger.done(), site.ledger.repeats()), (80, 0));
     }
+}
+
+/// A store whose commits take their time, the first ones longer, and that looks whether one goes on
+/// beside another of the same key.
+#[derive(Clone)]
+struct Jealous {
+    world: Virtual,
+    inner: MemoryStore,
+    flying: Arc<Mutex<std::collections::BTreeSet<Key>>>,
+    commits: Arc<AtomicUsize>,
+}
+
+#[async_trait::async_trait]
+impl OffsetStore for Jealous {
+    async fn claim(
+        &self,
+        key: &Key,
+        floor: Epoch,
+        start: Option<Offset>,
+    ) -> Result<Option<(Epoch, Progress)>, Error> {
+        self.inner.claim(key, floor, start).await
+    }
+
+    async fn commit(&self, batch: &[Commit<'_>]) -> Result<Vec<Committed>, Error> {
+        for commit in batch {
+            let alone = self.flying.lock().unwrap().insert(commit.key.clone());
+            assert!(alone, "two commits of {} at a time", commit.key);
+        }
+        let earlier = self.commits.fetch_add(1, Ordering::SeqCst) as u64;
+        self.world.sleep(ms(100_u64.saturating_sub(earlier * 7))).await;
+        let answers = self.inner.commit(batch).await;
+        batch.iter().for_each(|commit| {
+            self.flying.lock().unwrap().remove(commit.key);
+        });
+        answers
+    }
+
+    async fn list(&self) -> Result<Vec<Key>, Error> {
+        self.inner.list().await
+    }
+
+    async fn forget(&self, key: &Key) -> Result<(), Error> {
+        self.inner.forget(key).await
+    }
+}
+
+#[test]
+fn a_commit_of_a_member_that_gives_up_is_never_overtaken_by_the_one_of_who_takes_over() {
+    let site = Site::new(4);
+    let store = Jealous {
+        world: site.world.clone(),
+        inner: site.store.clone(),
+        flying: Arc::default(),
+        commits: Arc::default(),
+    };
+    let make = || {
+        ConsumerBuilder::new("test", site.log.clone(), store.clone())
+            .membership(site.membership.clone())
+            .runtime(site.world.clone())
+            .workers(1)
+            .commit_every(ms(5))
+            .build()
+            .unwrap()
+    };
+    site.world.block_on(async {
+        fill(site.log.clone(), round_robin(16, 800)).await;
+        let (first, second) = (make(), make());
+        let (one, two) = (first.handle(), second.handle());
+        let later = async {
+            site.world.sleep(ms(50)).await;
+            site.work(second, ms(10)).await
+        };
+        let watch = async {
+            while site.ledger.done() < 800 {
+                site.world.sleep(ms(10)).await;
+            }
+            assert!(two.counts().records_done > 0);
+            futures::join!(one.shutdown(), two.shutdown());
+        };
+        let (first, second, ()) = futures::join!(site.work(first, ms(10)), later, watch);
+        first.unwrap();
+        second.unwrap();
+    });
+    assert_eq!(site.ledger.repeats(), 0);
+}
+
+/// A membership that takes a partition away while it is being claimed, without a drain.
+struct Fickle(Virtual);
+
+struct NoSeat;
+
+#[async_trait::async_trait]
+impl procession::Membership for Fickle {
+    async fn join(
+        &self,
+        _: &procession::Subscription,
+        inlet: Arc<dyn procession::Inlet>,
+    ) -> Result<Box<dyn procession::Seat>, Error> {
+        let all = vec![procession::PartitionId::new(
+            procession::LogId::new(0),
+            procession::Partition::new(0),
+        )];
+        inlet.event(procession::Event::Assigned(all.clone()));
+        let world = self.0.clone();
+        procession::Runtime::spawn(
+            &self.0,
+            Box::pin(async move {
+                // The store takes 300 ms: its first answer is still to come.
+                world.sleep(ms(100)).await;
+                inlet.event(procession::Event::Lost(all));
+            }),
+        );
+        Ok(Box::new(NoSeat))
+    }
+}
+
+#[async_trait::async_trait]
+impl procession::Seat for NoSeat {
+    fn start(&self, _: Claim, _: Offset) {
+        panic!("a lost partition was started");
+    }
+    fn credit(&self, _: Claim, _: procession::Budget) {}
+    fn live(&self) -> bool {
+        true
+    }
+    async fn drive(&self) -> Error {
+        pending().await
+    }
+    async fn leave(&self, _: std::time::Instant) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_claim_whose_partition_was_lost_meanwhile_goes_no_further() {
+    let site = Site::new(1);
+    let store =
+        Slow { world: site.world.clone(), inner: site.store.clone(), claims: Arc::default() };
+    site.world.block_on(async {
+        let consumer = ConsumerBuilder::new("test", site.log.clone(), store.clone())
+            .membership(Fickle(site.world.clone()))
+            .runtime(site.world.clone())
+            .build()
+            .unwrap();
+        let handle = consumer.handle();
+        let stop = async {
+            site.world.sleep(ms(2000)).await;
+            handle.shutdown().await;
+        };
+        futures::join!(site.work(consumer, ms(1)), stop).0.unwrap();
+    });
+    // A new key takes two: one that finds nothing, one with a start. The second would have fenced
+    // who has the partition now.
+    assert_eq!(store.claims.load(Ordering::SeqCst), 1);
 }
 
 /// A consumer that never runs.

@@ -15,7 +15,7 @@ use futures::stream::FusedStream;
 use futures::{StreamExt, TryStreamExt};
 use procession::{
     Class, ConsumerBuilder, Delivery, Epoch, Error, ErrorKind, Failure, Key, Log, Offset,
-    OffsetStore, Partition, Retry,
+    OffsetStore, Partition, Retry, Runtime,
 };
 use procession_memory::{MemoryLog, MemoryStore};
 use support::{Ledger, Virtual, fill, poll_once, round_robin};
@@ -149,13 +149,24 @@ fn no_more_deliveries_are_out_than_the_concurrency() {
         let mut held: Vec<_> = deliveries.by_ref().take(4).try_collect().await.unwrap();
         world.sleep(ms(10)).await;
         assert!(poll_once(pin!(deliveries.next())).is_pending());
-        let waits = async { deliveries.next().await.unwrap().unwrap().offset() };
+        let verdict = held.pop().unwrap();
         let verdict = async {
             world.sleep(ms(10)).await;
-            held.pop().unwrap().ack().unwrap();
+            verdict.ack().unwrap();
         };
-        let (offset, ()) = futures::join!(waits, verdict);
-        assert_eq!(offset, Offset::new(4), "the verdict made room, and woke the stream");
+        let (next, ()) = futures::join!(deliveries.next(), verdict);
+        held.push(next.unwrap().unwrap());
+        assert_eq!(held[3].offset(), Offset::new(4), "the verdict made room");
+        // Once more, from another task and within the interval of the commits, which wake it too.
+        let before = world.elapsed();
+        let (clock, delivery) = (world.clone(), held.pop().unwrap());
+        let verdict = async move {
+            clock.sleep(ms(10)).await;
+            delivery.ack().unwrap();
+        };
+        Runtime::spawn(&world, Box::pin(verdict));
+        assert_eq!(deliveries.next().await.unwrap().unwrap().offset(), Offset::new(5));
+        assert_eq!(world.elapsed() - before, ms(10), "the verdict alone woke the stream");
     });
 }
 
@@ -191,6 +202,7 @@ fn a_loop_that_drops_everything_ends_with_an_error_that_names_the_record() {
                 Err(error) => break error,
             }
             dropped += 1;
+            assert!(dropped < 100, "it never ends");
         };
         assert_eq!(dropped, 16);
         assert_eq!((error.kind(), error.offset()), (ErrorKind::Abandoned, Some(Offset::ZERO)));
@@ -438,4 +450,80 @@ fn a_stream_that_is_never_polled_joins_nothing_and_holds_nobody_up() {
         drop(never);
     });
     assert_eq!(counted.load(Ordering::SeqCst), 30);
+}
+
+#[test]
+fn a_stream_that_is_dropped_leaves_no_member_and_no_task_behind() {
+    for polls in [0, 1, 5] {
+        let world = Virtual::new();
+        let (log, store) = filled(&world, 3, 30);
+        let membership = procession::LocalMembership::new();
+        world.block_on(async {
+            let builder = builder(&world, &log, &store).membership(membership.clone());
+            let mut deliveries = builder.stream().unwrap();
+            for _ in 0..polls {
+                deliveries.next().await.unwrap().unwrap().ack().unwrap();
+            }
+            assert_eq!(membership.members("test"), usize::from(polls > 0));
+            drop(deliveries);
+            world.sleep(ms(10)).await;
+            assert_eq!(membership.members("test"), 0);
+        });
+    }
+}
+
+/// A store whose commits take half a second.
+#[derive(Clone)]
+struct Slow(Virtual, MemoryStore);
+
+#[async_trait::async_trait]
+impl OffsetStore for Slow {
+    async fn claim(
+        &self,
+        key: &Key,
+        floor: Epoch,
+        start: Option<Offset>,
+    ) -> Result<Option<(Epoch, procession::Progress)>, Error> {
+        self.1.claim(key, floor, start).await
+    }
+
+    async fn commit(
+        &self,
+        batch: &[procession::Commit<'_>],
+    ) -> Result<Vec<procession::Committed>, Error> {
+        self.0.sleep(ms(500)).await;
+        self.1.commit(batch).await
+    }
+
+    async fn list(&self) -> Result<Vec<Key>, Error> {
+        self.1.list().await
+    }
+
+    async fn forget(&self, key: &Key) -> Result<(), Error> {
+        self.1.forget(key).await
+    }
+}
+
+#[test]
+fn a_verdict_during_the_last_commit_is_told_that_it_came_too_late() {
+    let world = Virtual::new();
+    let (log, store) = filled(&world, 2, 2);
+    world.block_on(async {
+        let slow = Slow(world.clone(), store.clone());
+        let builder = ConsumerBuilder::new("test", log.clone(), slow).runtime(world.clone());
+        let mut deliveries = builder.drain_within(ms(100)).stream().unwrap();
+        let held = deliveries.next().await.unwrap().unwrap();
+        let other = deliveries.next().await.unwrap().unwrap();
+        let handle = deliveries.handle();
+        let shutdown = handle.shutdown();
+        let verdicts = async {
+            // Just before the drain gives up, so that there is something to commit at the end.
+            world.sleep(ms(1090)).await;
+            other.ack().unwrap();
+            world.sleep(ms(200)).await;
+            assert_eq!(held.ack().unwrap_err().kind(), ErrorKind::Closed);
+        };
+        assert_eq!(futures::join!(shutdown, verdicts).0, 0);
+        assert_eq!(next_offset(&log, &store).await, Offset::ZERO, "it runs again");
+    });
 }

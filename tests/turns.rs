@@ -149,6 +149,34 @@ fn a_batch_that_fails_for_good_names_the_record_and_commits_what_is_done() {
 }
 
 #[test]
+fn a_record_in_the_middle_of_a_batch_has_all_its_attempts_whatever_the_head_has_used() {
+    let world = Virtual::new();
+    let (log, store) = (filled(&world, 1, 1, 4), MemoryStore::new());
+    let turns = Arc::new(Mutex::new(Vec::new()));
+    world.block_on(async {
+        let seen = Arc::clone(&turns);
+        let retry = Retry::exponential().attempts(2);
+        let builder = builder(&world, &log, &store).retry(retry).batch(4, ms(0)).until_end();
+        let run = builder.run(move |turn: Turn| {
+            let number = {
+                let mut seen = seen.lock().unwrap();
+                seen.push((turn.offset().get(), turn.attempt()));
+                seen.len()
+            };
+            async move {
+                match number {
+                    1 => Err(Failure::transient("busy")),
+                    2 => Err(Failure::transient("busy").after_first(2)),
+                    _ => Ok(()),
+                }
+            }
+        });
+        run.await.unwrap();
+    });
+    assert_eq!(*turns.lock().unwrap(), [(0, 1), (0, 2), (2, 2)]);
+}
+
+#[test]
 fn a_delivery_of_several_records_may_be_acknowledged_in_part() {
     let world = Virtual::new();
     let (log, store) = (filled(&world, 1, 1, 6), MemoryStore::new());
@@ -398,7 +426,7 @@ fn a_shutdown_of_blocking_threads_counts_what_still_runs_and_the_next_member_wai
 /// A service that must be asked before it is called, as tower's are.
 #[derive(Clone)]
 struct Counted {
-    asked: bool,
+    asked: usize,
     calls: Arc<AtomicUsize>,
 }
 
@@ -408,7 +436,8 @@ impl tower_service::Service<Turn> for Counted {
     type Future = BoxFuture<'static, Result<usize, Failure>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
-        if std::mem::replace(&mut self.asked, true) {
+        self.asked += 1;
+        if self.asked == 3 {
             return Poll::Ready(Ok(()));
         }
         cx.waker().wake_by_ref();
@@ -416,7 +445,7 @@ impl tower_service::Service<Turn> for Counted {
     }
 
     fn call(&mut self, turn: Turn) -> Self::Future {
-        assert!(self.asked, "called before it was ready");
+        assert_eq!(self.asked, 3, "called before it was ready");
         let calls = self.calls.fetch_add(1, Ordering::SeqCst);
         Box::pin(async move {
             if turn.offset() == Offset::new(3) && turn.attempt() == 1 {
@@ -431,7 +460,7 @@ impl tower_service::Service<Turn> for Counted {
 fn a_tower_service_is_asked_before_it_is_called_and_its_failures_are_tried_again() {
     let world = Virtual::new();
     let (log, store) = (filled(&world, 2, 5, 50), MemoryStore::new());
-    let service = Counted { asked: false, calls: Arc::default() };
+    let service = Counted { asked: 0, calls: Arc::default() };
     let summary = world.block_on(async {
         let builder = builder(&world, &log, &store).until_end();
         builder.run_service(service.clone()).await.unwrap()

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use bytes::Bytes;
 use clap::value_parser;
 use siphasher::sip::SipHasher13;
@@ -13,7 +13,7 @@ use siphasher::sip::SipHasher13;
 mod chains;
 
 use crate::keys::{self, Keys};
-use crate::report::{Bar, median, per_second, ratios};
+use crate::report::{Bar, choose, median, per_second, ratios};
 
 /// Feeds records to an executor and completes every turn at once.
 ///
@@ -59,7 +59,7 @@ const CONTENDERS: &[(&str, Contender)] =
 
 /// Runs every contender `--runs` times, in turn, and prints a line for each.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let chosen = choose(args)?;
+    let chosen = choose(CONTENDERS, args.contenders.as_deref())?;
     let stream = Stream::new(args);
     let mut rates: Vec<(&str, Vec<f64>)> =
         chosen.iter().map(|(name, _)| (*name, Vec::new())).collect();
@@ -86,18 +86,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         println!("{line}");
     }
     Ok(())
-}
-
-fn choose(args: &Args) -> Result<Vec<(&'static str, Contender)>> {
-    let mut chosen = CONTENDERS.to_vec();
-    if let Some(wanted) = &args.contenders {
-        let names: Vec<_> = chosen.iter().map(|(name, _)| *name).collect();
-        for name in wanted {
-            ensure!(names.contains(&&**name), "no contender {name}; there are {}", names.join(","));
-        }
-        chosen.retain(|(name, _)| wanted.iter().any(|wanted| wanted == name));
-    }
-    Ok(chosen)
 }
 
 /// The keys of all records, one after the other in one buffer, as a read from a log gives them:

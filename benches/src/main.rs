@@ -5,10 +5,21 @@
 //! each command measures, and where contenders are unlike, is said in `README.md`.
 
 mod append;
+mod cache;
+mod child;
+mod consume;
 mod counters;
 mod executor;
+mod filled;
+mod handoff;
+mod idle;
 mod keys;
+mod latency;
+mod memory;
+mod open;
+mod process;
 mod report;
+mod syncs;
 
 use clap::{Parser, Subcommand};
 
@@ -23,12 +34,27 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Append(append::Args),
+    Consume(consume::Args),
     Executor(executor::Args),
+    Handoff(handoff::Args),
+    Idle(idle::Args),
+    Latency(latency::Args),
+    Memory(memory::Args),
+    Open(open::Args),
+    #[command(hide = true)]
+    Child(child::Args),
 }
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Append(args) => append::run(args),
+        Command::Consume(args) => consume::run(&args),
         Command::Executor(args) => executor::run(&args),
+        Command::Handoff(args) => handoff::run(&args),
+        Command::Idle(args) => idle::run(&args),
+        Command::Latency(args) => latency::run(&args),
+        Command::Memory(args) => memory::run(&args),
+        Command::Open(args) => open::run(&args),
+        Command::Child(args) => child::run(args),
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// The middle value; of an even count, the mean of the two in the middle. NaN of nothing.
@@ -85,6 +86,29 @@ impl Bar {
     pub(crate) fn end(&self) {
         self.0.finish_and_clear();
     }
+}
+
+/// The contenders that were asked for, in the order in which they run; all when none was named.
+pub(crate) fn choose<T: Copy>(
+    all: &[(&'static str, T)],
+    wanted: Option<&[String]>,
+) -> Result<Vec<(&'static str, T)>> {
+    let Some(wanted) = wanted else { return Ok(all.to_vec()) };
+    let names: Vec<_> = all.iter().map(|(name, _)| *name).collect();
+    for name in wanted {
+        ensure!(names.contains(&&**name), "no contender {name}; there are {}", names.join(","));
+    }
+    let asked = |name: &str| wanted.iter().any(|wanted| wanted == name);
+    Ok(all.iter().filter(|(name, _)| asked(name)).copied().collect())
+}
+
+/// The tokio of every contender that runs on one: two worker threads, timers, no I/O.
+pub(crate) fn tokio_runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build()
+        .context("start a tokio runtime")
 }
 
 /// Things per second.

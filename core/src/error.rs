@@ -32,10 +32,12 @@ pub enum ErrorKind {
     TooLarge,
     /// The offset was removed from the log by retention.
     Trimmed,
-    /// The offset lies above the end of the log.
+    /// The offset lies above the end of the log, or the number of a record above its producer's next.
     NotYetWritten,
-    /// A newer epoch owns the partition.
+    /// A newer epoch owns the partition, or the name of the producer.
     Fenced,
+    /// An earlier append has stored it already, too long ago for its receipt to be remembered.
+    Repeated,
     /// Nobody can say whether it happened: treat the effect as possible.
     Unknown,
     /// A write or sync failed earlier; this handle does nothing more. Reopen the log.
@@ -70,6 +72,7 @@ impl ErrorKind {
             Self::Trimmed => "removed by retention",
             Self::NotYetWritten => "not yet written",
             Self::Fenced => "a newer epoch owns it",
+            Self::Repeated => "stored already, its receipt is no longer remembered",
             Self::Unknown => "the outcome is unknown",
             Self::Poisoned => "an earlier write or sync failed; reopen the log",
             Self::Closed => "closed",

@@ -30,14 +30,16 @@ pub use log::{
     Version, Want,
 };
 pub use membership::{Drained, Event, Inlet, LocalMembership, Membership, Seat, Subscription};
-pub use producer::{Producer, ProducerBuilder, SendError, Sending};
+pub use producer::{
+    Enlisted, IdentityBuilder, Producer, ProducerBuilder, SendError, Sending, Stamp,
+};
 pub use router::{Router, RouterId, SipRouter, router};
 pub use runtime::{Bare, BoxFuture, Runtime, Timer};
 pub use store::{Commit, Committed, Fence, Key, OffsetStore};
 pub use types::{
     Budget, Claim, Credit, Epoch, GroupKey, Headers, HeadersIter, LogId, LogUuid, Offset,
-    OneOrMany, OneOrManyIntoIter, Partition, PartitionId, Permit, Progress, Ranges, Record,
-    RoutingEpoch, Sequence, Stored, Timestamp,
+    OneOrMany, OneOrManyIntoIter, Partition, PartitionId, Permit, ProducerId, Progress, Ranges,
+    Record, RoutingEpoch, Sequence, Stored, Timestamp,
 };
 
 /// What becomes of records whose key is absent. Declared by the producer and by the subscription.

@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use async_trait::async_trait;
 
 use crate::Error;
+use crate::producer::{Enlisted, Stamp};
 use crate::router::Router;
 use crate::types::{
     Budget, LogUuid, Offset, OneOrMany, Partition, Permit, Record, RoutingEpoch, Sequence, Stored,
@@ -71,6 +72,7 @@ use crate::types::{
 /// - `log_time_never_falls`
 /// - `survives_a_reopen`: where the factory can reopen
 /// - `a_permit_comes_home_whatever_became_of_its_batch`, outside any lock: it may call `append`
+/// - `a_stamped_batch_is_absorbed_or_refused`: as [`LogInfo::absorbs`] says
 /// - `reading_below_the_earliest_is_trimmed`: where the factory can trim
 ///
 /// A level that a log cannot reach is refused with
@@ -90,7 +92,8 @@ pub trait Log: Send + Sync {
 
     /// Reads from several partitions in one go: at least one record for some `want` that has any,
     /// otherwise up to the budgets. A want at the end of its partition yields no chunk, or an empty
-    /// one whose `next` says how far the partition is known to hold nothing.
+    /// one whose `next` says how far the partition is known to hold nothing. Where records were
+    /// removed between others, reading goes on behind the gap.
     ///
     /// # Errors
     /// [`Trimmed`](crate::ErrorKind::Trimmed) below the earliest offset,
@@ -104,6 +107,18 @@ pub trait Log: Send + Sync {
     /// # Errors
     /// If the backend cannot be asked.
     async fn ends(&self, at: Position) -> Result<Vec<Offset>, Error>;
+
+    /// Claims the next epoch of the producer `name`, durably, and fences its earlier ones. Only
+    /// logs that [`absorb`](LogInfo::absorbs) repeats can; the others refuse, as this default does.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where repeats are not absorbed,
+    /// [`Full`](crate::ErrorKind::Full) if it knows as many producers as it can.
+    async fn enlist(&self, name: &str) -> Result<Enlisted, Error> {
+        let operation = format!("enlist producer \"{name}\" in log \"{}\"", self.info().name);
+        Err(Error::new(crate::ErrorKind::Unsupported, operation)
+            .with_hint("this log does not absorb repeats (`LogInfo::absorbs`)"))
+    }
 
     /// Resolves at once if anything became readable since `seen`, else when something does. Start
     /// with [`Version::NEVER`].
@@ -125,6 +140,7 @@ macro_rules! forward_log {
                 (**self).read(wants, max).await
             }
             async fn ends(&self, at: Position) -> Result<Vec<Offset>, Error> { (**self).ends(at).await }
+            async fn enlist(&self, name: &str) -> Result<Enlisted, Error> { (**self).enlist(name).await }
             async fn changed(&self, seen: Version) -> Result<Version, Error> { (**self).changed(seen).await }
         }
     )*};
@@ -151,6 +167,9 @@ pub struct LogInfo {
     /// Whether a record can be read a second time at any moment. Only then may a long chain keep
     /// offsets instead of records.
     pub rereadable: bool,
+    /// Whether it stores a record of a numbered producer once, however often it is appended; see
+    /// [`Stamp`]. A log that does not must refuse batches that have a stamp.
+    pub absorbs: bool,
     /// The largest record it takes, in bytes of key, payload and headers.
     pub record_bytes_max: usize,
 }
@@ -199,6 +218,8 @@ pub struct Batch {
     pub records: OneOrMany<(Partition, Record)>,
     /// The level their receipts wait for; `None` is the log's own default.
     pub durability: Option<Durability>,
+    /// Who sent them, and their numbers: only for logs that absorb repeats.
+    pub stamp: Option<Stamp>,
     /// Dropped by the log when it holds the batch no longer, whatever became of it.
     pub permit: Option<Permit>,
 }
@@ -207,12 +228,14 @@ impl Batch {
     /// One record.
     #[must_use]
     pub const fn one(partition: Partition, record: Record) -> Self {
-        Self { records: OneOrMany::One((partition, record)), durability: None, permit: None }
+        let records = OneOrMany::One((partition, record));
+        Self { records, durability: None, stamp: None, permit: None }
     }
 
     /// Many records in order.
     pub fn many(records: impl IntoIterator<Item = (Partition, Record)>) -> Self {
-        Self { records: records.into_iter().collect(), durability: None, permit: None }
+        let records = records.into_iter().collect();
+        Self { records, durability: None, stamp: None, permit: None }
     }
 }
 
@@ -251,7 +274,8 @@ pub enum Outcome {
     Stored(Receipt),
     /// It is not stored and never will be; here it is again.
     Refused(Record, Error),
-    /// It may or may not be stored. Sending it again may store it twice.
+    /// It may or may not be stored. Sending it again may store it twice, unless its batch had a
+    /// [`Stamp`]: then it may be sent again with the same number.
     Unknown(Error),
 }
 
@@ -270,6 +294,11 @@ pub trait Receipts: Send + Sync {
     /// The outcomes of the `count` records from `first` on, once they are known; keeps the waker
     /// until then. Asked at most once after it was ready.
     fn poll(&self, first: u32, count: u32, cx: &mut Context<'_>) -> Poll<OneOrMany<Outcome>>;
+
+    /// The number of the first record of a stamped batch, once it has one.
+    fn base(&self) -> Option<u64> {
+        None
+    }
 }
 
 impl Appending {
@@ -281,6 +310,16 @@ impl Appending {
     /// The outcomes of `count` records from `first` on will be known to `receipts`.
     pub const fn waiting(receipts: Arc<dyn Receipts>, first: u32, count: u32) -> Self {
         Self(AppendingState::Waiting { receipts, first, count })
+    }
+
+    /// The number that the first record of a stamped batch has, or was given by the log. `None`
+    /// before the batch has room, after the outcomes were taken, and for batches without a stamp.
+    #[must_use]
+    pub fn base(&self) -> Option<u64> {
+        match &self.0 {
+            AppendingState::Ready(_) => None,
+            AppendingState::Waiting { receipts, .. } => receipts.base(),
+        }
     }
 }
 

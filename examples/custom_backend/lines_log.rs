@@ -66,6 +66,7 @@ impl LinesLog {
             delivers: Durability::Flushed,
             sequences: false,
             rereadable: true,
+            absorbs: false,
             record_bytes_max,
         };
         let files =
@@ -130,7 +131,7 @@ impl Log for LinesLog {
                 outcomes.push(self.refuse(ErrorKind::TooLarge, record));
                 continue;
             }
-            if level > Durability::Synced {
+            if level > Durability::Synced || batch.stamp.is_some() {
                 outcomes.push(self.refuse(ErrorKind::Unsupported, record));
                 continue;
             }

@@ -33,7 +33,13 @@ pub(crate) struct Args {
     /// Asynchronous work per event, in milliseconds
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) work_ms: u64,
-    /// Turns at a time
+    /// How turns are taken: one at a time, as a stream, or several events of a case together
+    #[arg(long, value_enum, default_value_t = Api::Handler)]
+    pub(crate) api: Api,
+    /// Members of the subscription, all in this process
+    #[arg(long, value_name = "N", default_value = "1")]
+    members: NonZeroUsize,
+    /// Turns at a time, of each member
     #[arg(long, value_name = "N", default_value = "64")]
     concurrency: NonZeroUsize,
     /// Partitions of the log (default: 8 for a new one, what it has for an old one)
@@ -50,6 +56,10 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) const fn concurrency(&self) -> usize {
         self.concurrency.get()
+    }
+
+    pub(crate) const fn members(&self) -> usize {
+        self.members.get()
     }
 
     pub(crate) const fn work(&self) -> Duration {
@@ -97,6 +107,17 @@ fn shipped_data() -> PathBuf {
         Some(root) if !path.exists() => Path::new(&root).join(path),
         _ => path,
     }
+}
+
+/// How the example takes its turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Api {
+    /// `run` with a handler of one event
+    Handler,
+    /// A stream of deliveries, each acknowledged
+    Stream,
+    /// `run` with turns of up to eight events of a case
+    Batch,
 }
 
 /// Which runtime runs the example.

@@ -50,7 +50,7 @@ fn run(args: &Args) -> Result<ExitCode, BoxError> {
     if consumed.interrupted {
         eprintln!(
             "interrupted: drained and committed, {} turns still open; run it again to go on",
-            consumed.summary.open
+            consumed.open
         );
         return Ok(ExitCode::from(130));
     }
@@ -62,14 +62,15 @@ fn run(args: &Args) -> Result<ExitCode, BoxError> {
 fn report(args: &Args, data: &data::Data, run: &consume::Consumed, verdict: &check::Verdict) {
     let speedup = run.busy.as_secs_f64() / run.elapsed.as_secs_f64();
     let longest = run.longest_case.as_secs_f64();
-    let bound = (run.busy.as_secs_f64() / args.concurrency() as f64).max(longest);
+    let bound =
+        (run.busy.as_secs_f64() / (args.concurrency() * args.members()) as f64).max(longest);
     let (speedup, ideal) =
-        if run.turns == 0 { (0.0, 0.0) } else { (speedup, run.busy.as_secs_f64() / bound) };
-    let rate = if run.turns == 0 { 0.0 } else { run.turns as f64 / run.elapsed.as_secs_f64() };
+        if run.events == 0 { (0.0, 0.0) } else { (speedup, run.busy.as_secs_f64() / bound) };
+    let rate = if run.events == 0 { 0.0 } else { run.events as f64 / run.elapsed.as_secs_f64() };
     println!("{} events of {} cases are in the log.", data.rows.len(), data.cases.len());
     println!(
         "This run handled {} of them in {:.2} s; one at a time it would have taken {:.2} s.",
-        run.turns,
+        run.events,
         run.elapsed.as_secs_f64(),
         run.busy.as_secs_f64()
     );

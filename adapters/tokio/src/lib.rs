@@ -14,11 +14,12 @@
 
 use std::fmt;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Instant, SystemTime};
 
-use procession_core::{BoxFuture, Error, ErrorKind, Runtime, Timer};
+use procession_core::{Bare, BoxFuture, Error, ErrorKind, Runtime, Timer};
 use tokio::runtime::Handle;
 use tokio::time::Sleep;
 
@@ -79,7 +80,7 @@ impl Runtime for Tokio {
     }
 
     fn timer(&self) -> Box<dyn Timer> {
-        Box::new(TokioTimer { handle: self.handle.clone(), sleep: None })
+        Box::new(TokioTimer { handle: self.handle.clone(), sleep: None, orphaned: None })
     }
 }
 
@@ -87,6 +88,8 @@ impl Runtime for Tokio {
 struct TokioTimer {
     handle: Handle,
     sleep: Option<Pin<Box<Sleep>>>,
+    /// Takes over once tokio's timers are gone.
+    orphaned: Option<Box<dyn Timer>>,
 }
 
 impl Timer for TokioTimer {
@@ -94,14 +97,26 @@ impl Timer for TokioTimer {
         if at <= Instant::now() {
             return Poll::Ready(());
         }
+        if let Some(timer) = &mut self.orphaned {
+            return timer.poll_at(at, cx);
+        }
         let deadline = tokio::time::Instant::from_std(at);
         // The sleep finds its driver, and takes part in tokio's budget, by the thread's context.
-        let _entered = self.handle.enter();
-        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
-        if sleep.deadline() != deadline {
-            sleep.as_mut().reset(deadline);
-        }
-        sleep.as_mut().poll(cx)
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            let _entered = self.handle.enter();
+            let sleep =
+                self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+            if sleep.deadline() != deadline {
+                sleep.as_mut().reset(deadline);
+            }
+            sleep.as_mut().poll(cx)
+        }));
+        polled.unwrap_or_else(|_| {
+            // A runtime that is being shut down panics at this, and there is no way to ask it first.
+            // Whoever waits here may well outlive it: another member that takes a partition over.
+            self.sleep = None;
+            self.orphaned.insert(Bare.timer()).poll_at(at, cx)
+        })
     }
 }
 

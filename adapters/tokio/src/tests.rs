@@ -145,3 +145,18 @@ fn the_current_runtime_is_found_inside_and_missed_outside() {
     assert_eq!(Tokio::try_current().unwrap().handle.id(), handle.id());
     assert_eq!(Tokio::current().handle.id(), handle.id());
 }
+
+/// What waits may outlive the runtime whose timer it has: a member that takes a partition over.
+#[test]
+fn a_timer_that_outlives_its_runtime_still_rings_in_time() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_time().build();
+    let runtime = runtime.expect("a runtime");
+    let mut timer = Tokio::from(runtime.handle().clone()).timer();
+    let (to, woken) = channel();
+    assert!(!poll(&mut *timer, after(60_000), "before", &to));
+    runtime.shutdown_background();
+    let at = after(30);
+    block_on(poll_fn(|cx| timer.poll_at(at, cx)));
+    assert!(Instant::now() >= at);
+    drop(woken);
+}

@@ -17,11 +17,14 @@ use bytes::Bytes;
 use procession_core::{Durability, Error, ErrorKind, Partition, Permit, Record, Timestamp};
 
 use crate::format::Salt;
-use crate::format::batch::BATCH_HEADER;
+use crate::format::batch::{BATCH_HEADER, BatchStamp};
 use crate::format::frame::{self, Frame, NO_PREVIOUS, Place};
+use crate::format::producers::{NumberedPlace, ProducerEntry};
 use crate::groups::{GroupHash, Groups, Rolled};
 use crate::parcel::Parcel;
+use crate::producers::{Change, Producers};
 use crate::round::{Entry, NO_SEQUENCE, Round};
+use crate::sections::Section;
 
 /// Full rounds that may wait behind the one being written.
 const READY_MAX: usize = 1;
@@ -37,6 +40,7 @@ pub(crate) struct Front {
     /// Log number of the next record.
     pub(crate) log_number: u64,
     pub(crate) groups: Groups,
+    pub(crate) producers: Producers,
     pub(crate) plan: Plan,
     /// Log time of the last round.
     time: i64,
@@ -78,6 +82,7 @@ struct Open {
     round: Arc<Round>,
     bytes: Vec<u8>,
     entries: Vec<Entry>,
+    sections: Vec<Section>,
     permits: Vec<Permit>,
     first_log_number: u64,
     time: i64,
@@ -89,9 +94,10 @@ struct Open {
 #[derive(Debug)]
 pub(crate) struct Sealed {
     pub(crate) round: Arc<Round>,
-    /// Room for the batch header, then the frames.
+    /// Batches: room for the header, then the frames.
     pub(crate) bytes: Vec<u8>,
     pub(crate) entries: Vec<Entry>,
+    pub(crate) sections: Vec<Section>,
     pub(crate) permits: Vec<Permit>,
     pub(crate) first_log_number: u64,
     pub(crate) time: i64,
@@ -110,6 +116,8 @@ pub(crate) struct Roll {
     pub(crate) rolled: Rolled,
     pub(crate) base: Vec<u64>,
     pub(crate) log_number: u64,
+    /// The table of producers that it begins with.
+    pub(crate) table: Option<Vec<u8>>,
 }
 
 /// A record with what can be computed outside the lock.
@@ -118,12 +126,22 @@ pub(crate) struct Ready {
     pub(crate) partition: Partition,
     pub(crate) record: Record,
     pub(crate) hash: u64,
+    /// What it holds, in short; 0 unless its batch has a stamp.
+    pub(crate) content: u32,
 }
 
 impl Ready {
     pub(crate) fn new(partition: Partition, record: Record, hash: GroupHash) -> Self {
         let hash = record.key().map_or(0, |key| hash.hash(partition.get(), key.as_ref()));
-        Self { partition, record, hash }
+        Self { partition, record, hash, content: 0 }
+    }
+
+    /// With what a numbered record needs.
+    pub(crate) fn stamped(mut self, stamped: bool) -> Self {
+        if stamped {
+            self.content = frame::content_of(&self.record);
+        }
+        self
     }
 }
 
@@ -134,6 +152,7 @@ impl Front {
         log_number: u64,
         time: i64,
         groups: Groups,
+        producers: Producers,
         plan: Plan,
     ) -> Self {
         Self {
@@ -143,6 +162,7 @@ impl Front {
             next,
             log_number,
             groups,
+            producers,
             plan,
             time,
             state: State::Open,
@@ -155,6 +175,12 @@ impl Front {
     /// it and opens another if that helps.
     pub(crate) fn room(&mut self, bytes: usize) -> bool {
         loop {
+            // Behind a batch with a stamp comes another header.
+            let header = match self.open.sections.last() {
+                Some(last) if !last.is_plain() => BATCH_HEADER,
+                _ => 0,
+            };
+            let bytes = bytes + header;
             let used = self.open.bytes.len().max(BATCH_HEADER);
             // Behind every round there is room for the mark of an orderly close.
             let end = self.plan.byte + (used + bytes + BATCH_HEADER) as u64;
@@ -163,7 +189,7 @@ impl Front {
             if fits_round && fits_segment {
                 return true;
             }
-            if !self.open.entries.is_empty() {
+            if !self.open.bytes.is_empty() {
                 if self.ready.len() >= READY_MAX {
                     return false;
                 }
@@ -185,6 +211,7 @@ impl Front {
     pub(crate) fn push(
         &mut self,
         ready: &Ready,
+        stamp: Option<BatchStamp>,
         now: impl FnOnce() -> Timestamp,
     ) -> io::Result<()> {
         let partition = ready.partition.get();
@@ -197,21 +224,55 @@ impl Front {
                 Place { partition, offset, sequence: 0, previous: NO_PREVIOUS, restarted: false }
             }
         };
-        if self.open.entries.is_empty() {
-            // Never falls, whatever the clock does.
-            self.time = self.time.max(now().as_millis());
-            self.open.time = self.time;
-            self.open.first_log_number = self.log_number;
-            self.open.bytes.resize(BATCH_HEADER, 0);
+        let first = self.open.entries.len();
+        let takes = |last: &Section| last.takes(stamp, first - last.first);
+        if !self.open.sections.last().is_some_and(takes) {
+            self.begin_section(stamp, None, now);
         }
         let at = self.open.bytes.len() as u32;
         let time = Timestamp::from_millis(self.open.time);
         frame::encode(&mut self.open.bytes, self.plan.salt, place, time, &ready.record);
         let sequence = if ready.record.key().is_some() { place.sequence } else { NO_SEQUENCE };
         self.open.entries.push(Entry { offset, sequence, partition, at });
+        if let Some(stamp) = stamp {
+            let place = NumberedPlace { partition, offset, sequence, content: ready.content };
+            self.producers.queued(stamp.producer, place, &self.open.round, first as u32);
+        }
         self.next[partition as usize] = offset + 1;
         self.log_number += 1;
         Ok(())
+    }
+
+    fn begin_section(
+        &mut self,
+        stamp: Option<BatchStamp>,
+        change: Option<Change>,
+        now: impl FnOnce() -> Timestamp,
+    ) {
+        if self.open.bytes.is_empty() {
+            // Never falls, whatever the clock does.
+            self.time = self.time.max(now().as_millis());
+            self.open.time = self.time;
+            self.open.first_log_number = self.log_number;
+        }
+        let (at, first) = (self.open.bytes.len(), self.open.entries.len());
+        self.open.bytes.resize(at + BATCH_HEADER, 0);
+        self.open.sections.push(Section { at, first, stamp, change });
+    }
+
+    /// Appends a change of the table of producers to the open round, in which there is room. Gives
+    /// the round, and a number for this in it.
+    pub(crate) fn push_table(
+        &mut self,
+        entry: ProducerEntry,
+        change: Change,
+        now: impl FnOnce() -> Timestamp,
+    ) -> (Arc<Round>, u32) {
+        self.begin_section(None, Some(change), now);
+        let table = self.producers.table(entry);
+        self.open.bytes.extend_from_slice(&table);
+        self.open.wants_sync = true;
+        (Arc::clone(&self.open.round), self.open.sections.len() as u32)
     }
 
     /// Notes what the batch that was just pushed wants of its round.
@@ -243,7 +304,7 @@ impl Front {
 
     /// The next round to write, if there is one.
     pub(crate) fn take(&mut self) -> Option<Sealed> {
-        if self.ready.is_empty() && !self.open.entries.is_empty() {
+        if self.ready.is_empty() && !self.open.bytes.is_empty() {
             self.seal();
         }
         self.ready.pop_front()
@@ -255,7 +316,7 @@ impl Front {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.ready.is_empty() && self.open.entries.is_empty()
+        self.ready.is_empty() && self.open.bytes.is_empty()
     }
 
     /// Everything that is not written yet, oldest first.
@@ -268,6 +329,13 @@ impl Front {
         if self.spare.len() < READY_MAX + 1 {
             bytes.clear();
             self.spare.push(bytes);
+        }
+    }
+
+    /// A round of `segment` took so many bytes less than it was thought to.
+    pub(crate) fn shrunk(&mut self, segment: u64, bytes: u64) {
+        if self.plan.segment == segment {
+            self.plan.byte -= bytes;
         }
     }
 
@@ -288,6 +356,14 @@ impl Front {
                 }
                 self.next[entry.partition as usize] = entry.offset;
             }
+            for section in sealed.sections.drain(..).rev() {
+                if let Some(stamp) = section.stamp {
+                    self.producers.undo(stamp);
+                }
+                if let Some(change) = section.change {
+                    self.producers.take_back(change);
+                }
+            }
             self.log_number = sealed.first_log_number;
             if let Some(roll) = sealed.roll.take() {
                 self.groups.unroll(roll.rolled);
@@ -299,12 +375,14 @@ impl Front {
     fn roll(&mut self) {
         let segment = self.plan.segment + 1;
         let rolled = self.groups.roll(segment);
-        self.open.roll =
-            Some(Roll { rolled, base: self.next.clone(), log_number: self.log_number });
+        let table = self.producers.snapshot();
+        let table_bytes = table.as_ref().map_or(0, |table| (BATCH_HEADER + table.len()) as u64);
+        let (base, log_number) = (self.next.clone(), self.log_number);
+        self.open.roll = Some(Roll { rolled, base, log_number, table });
         self.plan = Plan {
             segment,
             salt: Salt::of(self.limits.log, segment, self.limits.open_count),
-            byte: self.limits.segment_header,
+            byte: self.limits.segment_header + table_bytes,
         };
     }
 
@@ -318,6 +396,7 @@ impl Front {
             round: open.round,
             bytes: open.bytes,
             entries: open.entries,
+            sections: open.sections,
             permits: open.permits,
             first_log_number: open.first_log_number,
             time: open.time,

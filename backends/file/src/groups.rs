@@ -6,6 +6,7 @@
 //! behind one small filter each. So memory holds at most `groups_max` groups, or those of the
 //! segments whose index is not written yet, if these are more.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::hash::Hasher;
 use std::io;
@@ -61,9 +62,12 @@ pub(crate) struct Groups {
     touched: Vec<u32>,
     /// Index files hold the groups of all segments up to this one.
     indexed: u64,
-    /// The index files, oldest first.
-    older: Vec<Arc<dyn Lookup>>,
-    /// Whether the log lost its beginning: an unknown group may have had a past.
+    /// Those further up that are there already, or not needed any more.
+    ahead: BTreeSet<u64>,
+    /// The index files, oldest first: of segments that are there, and of removed ones behind an
+    /// older one that is there, because a group may have records in both.
+    older: Vec<(u64, Arc<dyn Lookup>)>,
+    /// Whether the log lost groups: an unknown one may have had a past.
     trimmed: bool,
 }
 
@@ -85,7 +89,7 @@ impl Groups {
     pub(crate) fn new(
         groups_max: usize,
         current: u64,
-        older: Vec<Arc<dyn Lookup>>,
+        older: Vec<(u64, Arc<dyn Lookup>)>,
         trimmed: bool,
     ) -> Self {
         Self {
@@ -96,6 +100,7 @@ impl Groups {
             current,
             touched: Vec::new(),
             indexed: current.saturating_sub(1),
+            ahead: BTreeSet::new(),
             older,
             trimmed,
         }
@@ -200,11 +205,42 @@ impl Groups {
 
     /// The index file of `segment` is written.
     pub(crate) fn indexed(&mut self, segment: u64, lookup: Arc<dyn Lookup>) {
-        // Without a hole: while one index is missing, the groups behind it stay in memory.
-        if segment == self.indexed + 1 {
-            self.indexed = segment;
+        self.settle([segment]);
+        let at = self.older.partition_point(|(id, _)| *id < segment);
+        self.older.insert(at, (segment, lookup));
+    }
+
+    /// These segments were removed, and `oldest` is now the oldest one. Groups whose last record
+    /// was below it are forgotten as soon as they leave the table; gives the segments whose index
+    /// files nobody needs any more.
+    pub(crate) fn removed(&mut self, segments: &[u64], oldest: u64) -> Vec<u64> {
+        let below = segments.iter().copied().filter(|id| *id < oldest);
+        self.trimmed |= segments.iter().any(|id| *id < oldest);
+        let mut lost: BTreeSet<u64> = below.clone().collect();
+        self.settle(below);
+        let kept = self.older.partition_point(|(id, _)| *id < oldest);
+        lost.extend(self.older.drain(..kept).map(|(id, _)| id));
+        lost.into_iter().collect()
+    }
+
+    /// Groups of these segments may leave the table. Without a hole: while one index is missing,
+    /// the groups behind it stay in memory.
+    fn settle(&mut self, segments: impl IntoIterator<Item = u64>) {
+        self.ahead.extend(segments);
+        while self.ahead.first().is_some_and(|first| *first <= self.indexed + 1) {
+            self.indexed = self.indexed.max(self.ahead.pop_first().unwrap_or_default());
         }
-        self.older.push(lookup);
+    }
+
+    /// The offset of a group's last record; `None` if it has none.
+    ///
+    /// # Errors
+    /// If the group is not in memory and an index file cannot be read.
+    pub(crate) fn last(&self, hash: u64, partition: u32, key: &[u8]) -> io::Result<Option<u64>> {
+        match self.at(hash, partition, key).map(|at| &self.slots[at]) {
+            Some(slot) => Ok((slot.sequence != NOTHING).then_some(slot.offset)),
+            None => Ok(self.look_up(hash, partition, key)?.map(|(_, offset)| offset)),
+        }
     }
 
     fn at(&self, hash: u64, partition: u32, key: &[u8]) -> Option<usize> {
@@ -216,7 +252,7 @@ impl Groups {
     }
 
     fn look_up(&self, hash: u64, partition: u32, key: &[u8]) -> io::Result<Option<(u64, u64)>> {
-        for older in self.older.iter().rev() {
+        for (_, older) in self.older.iter().rev() {
             if let Some(found) = older.find(hash, partition, key)? {
                 return Ok(Some(found));
             }

@@ -200,6 +200,29 @@ pub(crate) fn read(
     end: u64,
     partitions: usize,
 ) -> io::Result<Option<(Spots, GroupsFile)>> {
+    read_index(disk, path, log, segment, Some(end), partitions)
+}
+
+/// The groups of a segment that was removed.
+pub(crate) fn read_orphan(
+    disk: &Arc<dyn Disk>,
+    path: &Path,
+    log: u128,
+    segment: u64,
+    partitions: usize,
+) -> io::Result<Option<GroupsFile>> {
+    let read = read_index(disk, path, log, segment, None, partitions)?;
+    Ok(read.map(|(_, groups)| groups))
+}
+
+fn read_index(
+    disk: &Arc<dyn Disk>,
+    path: &Path,
+    log: u128,
+    segment: u64,
+    end: Option<u64>,
+    partitions: usize,
+) -> io::Result<Option<(Spots, GroupsFile)>> {
     let file = match disk.open(path, false) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -212,7 +235,7 @@ pub(crate) fn read(
     let sound = head[..8] == MAGIC
         && u16_at(&head, 8) == VERSION
         && crc32c::crc32c(&head[..52]) == u32_at(&head, 52)
-        && u64::from(u32_at(&head, 12)) == end
+        && end.is_none_or(|end| u64::from(u32_at(&head, 12)) == end)
         && u128::from_le_bytes(array(&head, 16)) == log
         && u64_at(&head, 32) == segment;
     if !sound {

@@ -9,15 +9,14 @@ use std::thread::{self, JoinHandle};
 use async_trait::async_trait;
 use futures::channel::oneshot;
 use procession_core::{
-    Appending, Batch, Budget, Chunk, Error, ErrorKind, LocalMembership, Log, LogInfo, Offset,
-    Position, Version, Want,
+    Appending, Batch, Budget, Chunk, Enlisted, Error, ErrorKind, LocalMembership, Log, LogInfo,
+    Offset, Position, Version, Want,
 };
 
 use crate::disk::DiskFile;
 use crate::front::State;
 use crate::options::OpenOptions;
 use crate::progress::{FileStore, Filing};
-use crate::reader::Question;
 use crate::report::RecoveryReport;
 use crate::shared::Shared;
 
@@ -50,8 +49,11 @@ use crate::shared::Shared;
 /// at the call unless two whole rounds wait already; until then a dropped batch is not sent.
 ///
 /// # Limits
-/// One process at a time has a log open. Four threads per open log: one writes, one reads, one
-/// keeps the progress store, one does chores. Segments are never removed yet. Memory holds up to
+/// One process at a time has a log open for writing; [others](crate::OpenOptions::read_only) may
+/// read it. Four threads per open log: one writes, one reads, one keeps the progress store, one
+/// does chores. Everything is kept unless
+/// [`retain_bytes`](OpenOptions::retain_bytes) or [`retain_for`](OpenOptions::retain_for) says
+/// otherwise. Memory holds up to
 /// [`groups_max`](OpenOptions::groups_max) groups and the progress of every subscription; a group
 /// that is not in memory costs its next append a look-up in the index files, at the call. A record
 /// that is kept keeps the block of 256 KiB alive that it was read in.
@@ -133,6 +135,10 @@ impl FileLog {
         self.0.membership.clone()
     }
 
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0.shared
+    }
+
     pub(crate) fn filing(&self) -> &Filing {
         &self.0.filing
     }
@@ -140,18 +146,14 @@ impl FileLog {
     pub(crate) fn start(
         shared: Arc<Shared>,
         filing: Arc<Filing>,
+        membership: LocalMembership,
         report: RecoveryReport,
         threads: Vec<JoinHandle<()>>,
         lock: Arc<dyn DiskFile>,
     ) -> Self {
         let failed = Arc::default();
         let (threads, lock) = (Mutex::new(threads), Mutex::new(Some(lock)));
-        let membership = LocalMembership::new();
         Self(Arc::new(Handle { shared, filing, report, threads, lock, failed, membership }))
-    }
-
-    fn closed(&self) -> Error {
-        Error::new(ErrorKind::Closed, format!("read log \"{}\"", self.0.shared.info.name))
     }
 }
 
@@ -228,26 +230,15 @@ impl Log for FileLog {
     }
 
     async fn read(&self, wants: &[Want], max: Budget) -> Result<Vec<Chunk>, Error> {
-        if wants.is_empty() {
-            return Ok(Vec::new());
-        }
-        let (answer, answered) = oneshot::channel();
-        self.0.shared.reading.ask(Question::Read(wants.to_vec(), max, answer));
-        answered.await.unwrap_or_else(|_| Err(self.closed()))
+        self.0.shared.read(wants, max).await
     }
 
     async fn ends(&self, at: Position) -> Result<Vec<Offset>, Error> {
-        let offsets = |list: &[u64]| list.iter().copied().map(Offset::new).collect();
-        match at {
-            Position::Earliest => Ok(offsets(&self.0.shared.tail().earliest)),
-            Position::End => Ok(offsets(&self.0.shared.tail().ends)),
-            Position::Time(time) => {
-                let (answer, answered) = oneshot::channel();
-                self.0.shared.reading.ask(Question::At(time, answer));
-                answered.await.unwrap_or_else(|_| Err(self.closed()))
-            }
-            _ => Err(Error::new(ErrorKind::Unsupported, "look up a position in a file log")),
-        }
+        self.0.shared.ends(at).await
+    }
+
+    async fn enlist(&self, name: &str) -> Result<Enlisted, Error> {
+        self.0.shared.enlist(name).await
     }
 
     async fn changed(&self, seen: Version) -> Result<Version, Error> {

@@ -5,11 +5,13 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use procession_core::{Durability, Error, OneOrMany, Outcome, Permit, Receipts, Timestamp};
+use procession_core::{Durability, Error, OneOrMany, Outcome, Permit, Receipts, Stamp, Timestamp};
 
+use crate::format::batch::{BATCH_HEADER, BatchStamp};
 use crate::format::frame;
 use crate::front::{Front, Ready};
-use crate::round::Round;
+use crate::producers::Judged;
+use crate::round::{Entry, Round};
 
 /// Held by the caller's future; the log has only a weak reference while records wait here. So
 /// dropping the future before its records are queued means that they are not sent.
@@ -24,6 +26,7 @@ struct Inside {
     waiting: VecDeque<(usize, Ready)>,
     queued: Vec<Part>,
     level: Durability,
+    stamp: Option<Stamp>,
     permit: Option<Permit>,
     waker: Option<Waker>,
 }
@@ -42,10 +45,11 @@ impl Parcel {
         outcomes: Vec<Option<Outcome>>,
         waiting: VecDeque<(usize, Ready)>,
         level: Durability,
+        stamp: Option<Stamp>,
         permit: Option<Permit>,
     ) -> Self {
-        let waker = None;
-        Self(Mutex::new(Inside { outcomes, waiting, queued: Vec::new(), level, permit, waker }))
+        let (queued, waker) = (Vec::new(), None);
+        Self(Mutex::new(Inside { outcomes, waiting, queued, level, stamp, permit, waker }))
     }
 
     /// Queues what there is room for; true if all is queued. Called under the front's lock.
@@ -54,23 +58,44 @@ impl Parcel {
         front: &mut Front,
         now: impl Fn() -> Timestamp,
         failed: impl Fn(std::io::Error) -> Error,
+        objection: impl Fn(&Judged, &Ready) -> Error,
     ) -> Admitted {
         let mut inside = self.inside();
+        let header = if inside.stamp.is_some() { BATCH_HEADER } else { 0 };
         let whole: usize = inside.waiting.iter().map(|(_, r)| frame::length(&r.record)).sum();
+        let whole = whole + header;
         let mut whole_fits = front.room(whole.min(front.round_room()));
         let splits = whole > front.round_room();
         let mut pushed = false;
         while let Some((_, ready)) = inside.waiting.front() {
             if splits {
-                whole_fits = front.room(frame::length(&ready.record));
+                whole_fits = front.room(frame::length(&ready.record) + header);
             }
             if !whole_fits {
                 break;
             }
             let Some((number, ready)) = inside.waiting.pop_front() else { break };
+            let stamp = match inside.judge(front, number, &ready) {
+                None => None,
+                Some(Judged::Next(stamp)) => Some(stamp),
+                Some(Judged::Repeat(place)) => {
+                    let receipt = Entry::of(place).receipt(Durability::Synced);
+                    inside.outcomes[number] = Some(Outcome::Stored(receipt));
+                    continue;
+                }
+                Some(Judged::Under(round, at)) => {
+                    inside.queued.push(Part { round, first: at, records: vec![number] });
+                    continue;
+                }
+                Some(other) => {
+                    let error = objection(&other, &ready);
+                    inside.outcomes[number] = Some(Outcome::Refused(ready.record, error));
+                    continue;
+                }
+            };
             let (round, at) = front.current();
             let round = Arc::clone(round);
-            if let Err(e) = front.push(&ready, &now) {
+            if let Err(e) = front.push(&ready, stamp, &now) {
                 inside.outcomes[number] = Some(Outcome::Refused(ready.record, failed(e)));
                 continue;
             }
@@ -114,6 +139,22 @@ impl Parcel {
     }
 }
 
+impl Inside {
+    /// What becomes of a record of a batch with a stamp. The first one settles the base.
+    fn judge(&mut self, front: &Front, number: usize, ready: &Ready) -> Option<Judged> {
+        let stamp = self.stamp.as_mut()?;
+        let (producer, epoch) = (stamp.producer.get(), stamp.epoch.get());
+        let asked = stamp.base.map(|base| base.saturating_add(number as u64));
+        let judged = front.producers.judge(producer, epoch, asked, ready.content);
+        if let Judged::Next(BatchStamp { base, .. }) = judged
+            && stamp.base.is_none()
+        {
+            stamp.base = base.checked_sub(number as u64);
+        }
+        Some(judged)
+    }
+}
+
 /// What [`Parcel::admit`] did. The waker is to be woken, and the permit to be dropped, outside the
 /// front's lock.
 #[derive(Debug)]
@@ -150,5 +191,9 @@ impl Receipts for Parcel {
             return Poll::Pending;
         }
         Poll::Ready(std::mem::take(outcomes).into_iter().flatten().collect())
+    }
+
+    fn base(&self) -> Option<u64> {
+        self.inside().stamp.and_then(|stamp| stamp.base)
     }
 }

@@ -25,6 +25,10 @@ pub struct RecoveryReport {
     /// of what was synced, so records that were finished are gone: a segment was deleted or cut, or
     /// progress was committed by hand.
     pub progress_ahead: Vec<ProgressAhead>,
+    /// Numbers of segments that were missing without having been removed by retention, and were
+    /// given up with `skip_corruption(true)`. Their records are lost. From now on they count as
+    /// removed.
+    pub segments_missing: Vec<u64>,
     /// Index files that were missing or damaged, and rebuilt.
     pub indexes_rebuilt: u64,
 }

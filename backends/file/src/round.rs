@@ -9,6 +9,7 @@ use procession_core::{
 };
 
 use crate::format::frame::Frame;
+use crate::format::producers::NumberedPlace;
 
 /// Where one record of a round lies.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +25,12 @@ pub(crate) struct Entry {
 pub(crate) const NO_SEQUENCE: u64 = u64::MAX;
 
 impl Entry {
+    /// Of a record that was stored before; where its frame lies does not matter.
+    pub(crate) const fn of(place: NumberedPlace) -> Self {
+        let NumberedPlace { partition, offset, sequence, .. } = place;
+        Self { offset, sequence, partition, at: 0 }
+    }
+
     pub(crate) fn receipt(&self, durability: Durability) -> Receipt {
         let sequence = (self.sequence != NO_SEQUENCE).then(|| Sequence::new(self.sequence));
         Receipt::new(Partition::new(self.partition), Offset::new(self.offset), sequence, durability)
@@ -84,6 +91,26 @@ impl Round {
         match count {
             1 => OneOrMany::One(each(first as usize)),
             _ => OneOrMany::Many(range.map(each).collect()),
+        }
+    }
+}
+
+impl Round {
+    /// Whether it is stored, once that is known. `at` tells waiters apart that hold no record.
+    pub(crate) fn settled(&self, at: u32, cx: &Context<'_>) -> Poll<Result<(), Error>> {
+        if self.fate.get().is_none() {
+            let mut waiting = self.waiting();
+            if self.fate.get().is_none() {
+                waiting.add(u32::MAX - at, cx.waker());
+                return Poll::Pending;
+            }
+        }
+        match self.fate.get() {
+            Some(Fate::Stored(..)) => Poll::Ready(Ok(())),
+            Some(Fate::Refused(.., error) | Fate::Unknown(error)) => {
+                Poll::Ready(Err(error.clone()))
+            }
+            None => Poll::Pending,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use crate::disk::{Disk, DiskFile, read_full, write_all, zero_fill};
@@ -16,8 +16,12 @@ pub(crate) struct Segment {
     pub(crate) header: SegmentHeader,
     pub(crate) salt: Salt,
     pub(crate) path: PathBuf,
+    /// Bytes its file takes.
+    pub(crate) size: u64,
     /// Bytes that may be read: what is durable.
     end: AtomicU64,
+    /// Set before its file is unlinked or used again.
+    removed: AtomicBool,
     /// Loaded at need, and unloaded again.
     cached: Mutex<Cached>,
 }
@@ -26,12 +30,21 @@ pub(crate) struct Segment {
 pub(crate) struct Cached {
     pub(crate) spots: Option<Spots>,
     pub(crate) file: Option<Arc<dyn DiskFile>>,
+    /// Whether the spots can be read again.
+    pub(crate) indexed: bool,
 }
 
 impl Segment {
-    pub(crate) fn new(header: SegmentHeader, path: PathBuf, end: u64, cached: Cached) -> Self {
+    pub(crate) fn new(
+        header: SegmentHeader,
+        path: PathBuf,
+        end: u64,
+        size: u64,
+        cached: Cached,
+    ) -> Self {
         let (salt, cached) = (header.salt(), Mutex::new(cached));
-        Self { header, salt, path, end: AtomicU64::new(end), cached }
+        let (end, removed) = (AtomicU64::new(end), AtomicBool::new(false));
+        Self { header, salt, path, size, end, removed, cached }
     }
 
     pub(crate) fn id(&self) -> u64 {
@@ -51,14 +64,22 @@ impl Segment {
         self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn file(&self, disk: &dyn Disk) -> io::Result<Arc<dyn DiskFile>> {
+    /// What can be had again is dropped.
+    pub(crate) fn cool(&self) {
         let mut cached = self.cached();
-        if let Some(file) = &cached.file {
-            return Ok(Arc::clone(file));
+        cached.file = None;
+        if cached.indexed {
+            cached.spots = None;
         }
-        let file = disk.open(&self.path, false)?;
-        cached.file = Some(Arc::clone(&file));
-        Ok(file)
+    }
+
+    /// Whether retention has removed it: what its file holds now means nothing.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::SeqCst)
+    }
+
+    fn remove(&self) {
+        self.removed.store(true, Ordering::SeqCst);
     }
 }
 
@@ -71,9 +92,27 @@ impl Segments {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Another list: what was removed, and what came instead.
+    pub(crate) fn replace(&self, segments: Vec<Arc<Segment>>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(segments);
+    }
+
     pub(crate) fn push(&self, segment: Arc<Segment>) {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         Arc::make_mut(&mut all).push(segment);
+    }
+
+    /// Takes these out of the stream.
+    pub(crate) fn remove(&self, ids: &[u64]) -> Vec<Arc<Segment>> {
+        let goes = |segment: &&Arc<Segment>| ids.binary_search(&segment.id()).is_ok();
+        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let removed: Vec<_> = all.iter().filter(goes).cloned().collect();
+        let left: Vec<_> = all.iter().filter(|segment| !goes(segment)).cloned().collect();
+        *all = Arc::new(left);
+        drop(all);
+        // Whoever has the older list finds this before it finds the file changed.
+        removed.iter().for_each(|segment| segment.remove());
+        removed
     }
 }
 
@@ -110,6 +149,17 @@ impl Folder {
         (digits.len() == 20).then(|| digits.parse().ok())?
     }
 
+    /// Removes the indexes of segments below the oldest one, which a crash may have left. Without
+    /// permission they stay, which harms nobody.
+    pub(crate) fn drop_stale_indexes(&self, names: &[String], oldest: u64) {
+        for name in names {
+            let id = name.strip_suffix(".idx").and_then(|digits| digits.parse::<u64>().ok());
+            if id.is_some_and(|id| id < oldest) {
+                let _ = self.unlink(&self.at(name));
+            }
+        }
+    }
+
     /// Makes the spare segment if there is none: full of written zeros, so that rolling and
     /// reopening need no free space.
     pub(crate) fn ensure_spare(&self) -> io::Result<()> {
@@ -123,21 +173,39 @@ impl Folder {
         let Some(file) = self.open_spare()? else { return Ok(()) };
         let mut head = vec![0; 4096];
         read_full(&*file, &mut head, 0)?;
-        let size = file.size()?;
         if head.iter().any(|byte| *byte != 0) {
             // The header goes last: as long as it is there, the rest is known to be dirty.
-            let zeros = vec![0; 1 << 16];
-            let mut at = head.len() as u64;
-            while at < size {
-                let n = zeros.len().min((size - at) as usize);
-                write_all(&*file, &zeros[..n], at)?;
-                at += n as u64;
-            }
-            file.sync()?;
-            write_all(&*file, &zeros[..head.len()], 0)?;
-            file.sync()?;
+            wipe(&*file, head.len() as u64, file.size()?)?;
+            wipe(&*file, 0, head.len() as u64)?;
         }
         Ok(())
+    }
+
+    /// Gives the room of a removed segment back: as the spare if there is none, else to the disk.
+    /// Nothing refers to the file any more, and that it was removed is durable: a crash at any
+    /// point leaves a file that the next open releases, or a spare that it finishes.
+    pub(crate) fn release(&self, path: &Path, size: u64) -> io::Result<()> {
+        let _guard = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        if size < self.segment_bytes || self.open_spare()?.is_some() {
+            return self.unlink(path);
+        }
+        match self.disk.rename(path, &self.at(UNFINISHED)) {
+            Ok(()) => self.make_spare(),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+
+    pub(crate) fn file_size(&self, path: &Path) -> io::Result<u64> {
+        self.disk.open(path, false)?.size()
+    }
+
+    /// Removes a file, if it is there.
+    pub(crate) fn unlink(&self, path: &Path) -> io::Result<()> {
+        match self.disk.unlink(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            done => done,
+        }
     }
 
     fn open_spare(&self) -> io::Result<Option<Arc<dyn DiskFile>>> {
@@ -153,11 +221,16 @@ impl Folder {
         if self.open_spare()?.is_some() {
             return Ok(());
         }
-        let unfinished = self.at("spare.new");
-        let made = self.disk.open(&unfinished, true).and_then(|file| {
-            file.set_size(0)?;
-            zero_fill(&*file, self.segment_bytes)
-        });
+        let unfinished = self.at(UNFINISHED);
+        let file = self.disk.open(&unfinished, true)?;
+        let size = file.size()?;
+        let made = if size >= self.segment_bytes {
+            // It was a segment. Zeros over all of it: stale frames would not decode under another
+            // salt, but recovery tells a torn write by what is not zero.
+            wipe(&*file, 0, size)
+        } else {
+            file.set_size(0).and_then(|()| zero_fill(&*file, self.segment_bytes))
+        };
         if let Err(e) = made {
             // Give the room back that it took in vain; the cause matters more than this.
             let _ = self.disk.unlink(&unfinished);
@@ -190,9 +263,10 @@ impl Folder {
         // From here on the segment may exist: not even a full disk is harmless any more.
         self.disk.rename(&self.at(SPARE), &path).map_err(io::Error::other)?;
         self.disk.sync_dir(&self.path).map_err(io::Error::other)?;
-        let end = (encoded.len() + batches.len()) as u64;
-        let cached = Cached { spots: Some(Spots::new(partitions)), file: Some(Arc::clone(&file)) };
-        Ok((Arc::new(Segment::new(header, path, end, cached)), file))
+        let (end, size) = ((encoded.len() + batches.len()) as u64, file.size()?);
+        let (spots, open) = (Some(Spots::new(partitions)), Some(Arc::clone(&file)));
+        let cached = Cached { spots, file: open, indexed: false };
+        Ok((Arc::new(Segment::new(header, path, end, size, cached)), file))
     }
 
     /// Writes a small file whole, or not at all.
@@ -207,7 +281,23 @@ impl Folder {
     }
 }
 
+/// Zeros over these bytes of a file, synced.
+fn wipe(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()> {
+    let zeros = vec![0; 1 << 16];
+    let mut at = from;
+    while at < to {
+        let n = zeros.len().min((to - at) as usize);
+        write_all(file, &zeros[..n], at)?;
+        at += n as u64;
+    }
+    file.sync()
+}
+
 pub(crate) const SPARE: &str = "spare.seg";
+/// In a backup that is not finished.
+pub(crate) const UNFINISHED_BACKUP: &str = "backup.unfinished";
+/// A spare that is being made, or a removed segment that becomes one.
+const UNFINISHED: &str = "spare.new";
 pub(crate) const META: &str = "meta";
 pub(crate) const LOCK: &str = "lock";
 pub(crate) const QUARANTINE: &str = "quarantine";

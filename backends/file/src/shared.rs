@@ -7,18 +7,22 @@ use std::time::Duration;
 
 use procession_core::{
     Appending, Batch, Durability, Error, ErrorKind, LogInfo, OneOrMany, Outcome, Partition,
-    PartitionId, Record, Version,
+    PartitionId, Record, Stamp, Version,
 };
 
 use crate::disk::Clock;
 use crate::errors::system;
+use crate::format::codec::Codec;
 use crate::format::frame;
 use crate::front::{Front, Ready, State};
 use crate::groups::GroupHash;
 use crate::keeper::Keeping;
+use crate::open_files::OpenFiles;
 use crate::parcel::Parcel;
+use crate::producers::Judged;
 use crate::reader::Reading;
-use crate::segments::{Folder, Segments};
+use crate::retention::Decision;
+use crate::segments::{Folder, Segment, Segments};
 use crate::worker::Bell;
 
 #[derive(Debug)]
@@ -29,18 +33,25 @@ pub(crate) struct Shared {
     pub(crate) log: u128,
     pub(crate) open_count: u64,
     pub(crate) durability: Durability,
+    /// How batches are packed.
+    pub(crate) codec: Codec,
     /// The longest time that a written record stays unsynced.
     pub(crate) sync_lag: Duration,
     /// After this much quiet a mark proves the last round.
     pub(crate) quiet: Duration,
     /// Whether reads step over damaged bytes.
     pub(crate) skip_corruption: bool,
+    /// Whether somebody else may write this log, and remove segments.
+    pub(crate) read_only: bool,
     pub(crate) hash: GroupHash,
     pub(crate) front: Mutex<Front>,
     pub(crate) bell: Bell,
     pub(crate) tail: Mutex<Tail>,
     pub(crate) segments: Segments,
-    pub(crate) keeping: Keeping,
+    pub(crate) files: OpenFiles,
+    pub(crate) keeping: Arc<Keeping>,
+    /// Whether anything is ever removed by itself.
+    pub(crate) retains: bool,
     pub(crate) reading: Reading,
 }
 
@@ -69,8 +80,11 @@ impl Shared {
     /// Takes the batch in the order of the calls.
     pub(crate) fn append(&self, batch: Batch) -> Appending {
         let level = batch.durability.unwrap_or(self.durability);
+        // What is absorbed is stored for good: a numbered record is always synced.
+        let level = if batch.stamp.is_some() { level.max(Durability::Synced) } else { level };
+        let plain = batch.stamp.is_none() && level <= Durability::Synced;
         match batch.records {
-            OneOrMany::One((partition, record)) if level <= Durability::Synced => {
+            OneOrMany::One((partition, record)) if plain => {
                 if let Some(error) = self.refusal(partition, &record, level) {
                     return Appending::ready(Outcome::Refused(record, error));
                 }
@@ -82,11 +96,11 @@ impl Shared {
                 if !joins {
                     drop(front);
                     let waiting = VecDeque::from([(0, ready)]);
-                    return self.append_parcel(vec![None], waiting, level, batch.permit);
+                    return self.append_parcel(vec![None], waiting, level, None, batch.permit);
                 }
                 let (round, at) = front.current();
                 let round = Arc::clone(round);
-                if let Err(e) = front.push(&ready, || self.clock.wall()) {
+                if let Err(e) = front.push(&ready, None, || self.clock.wall()) {
                     drop(front);
                     return Appending::ready(Outcome::Refused(ready.record, self.lost_groups(e)));
                 }
@@ -102,6 +116,7 @@ impl Shared {
                 }
             }
             records => {
+                let stamped = batch.stamp.is_some();
                 let mut outcomes = Vec::with_capacity(records.len());
                 let mut waiting = VecDeque::with_capacity(records.len());
                 for (number, (partition, record)) in records.into_iter().enumerate() {
@@ -109,11 +124,12 @@ impl Shared {
                         Some(error) => outcomes.push(Some(Outcome::Refused(record, error))),
                         None => {
                             outcomes.push(None);
-                            waiting.push_back((number, Ready::new(partition, record, self.hash)));
+                            let ready = Ready::new(partition, record, self.hash).stamped(stamped);
+                            waiting.push_back((number, ready));
                         }
                     }
                 }
-                self.append_parcel(outcomes, waiting, level, batch.permit)
+                self.append_parcel(outcomes, waiting, level, batch.stamp, batch.permit)
             }
         }
     }
@@ -123,10 +139,11 @@ impl Shared {
         outcomes: Vec<Option<Outcome>>,
         waiting: VecDeque<(usize, Ready)>,
         level: Durability,
+        stamp: Option<Stamp>,
         permit: Option<procession_core::Permit>,
     ) -> Appending {
         let count = outcomes.len() as u32;
-        let parcel = Arc::new(Parcel::new(outcomes, waiting, level, permit));
+        let parcel = Arc::new(Parcel::new(outcomes, waiting, level, stamp, permit));
         let mut front = self.front();
         if let Some(error) = front.state.refusal(&self.info.name) {
             drop(front);
@@ -148,7 +165,8 @@ impl Shared {
     }
 
     pub(crate) fn admit(&self, parcel: &Parcel, front: &mut Front) -> crate::parcel::Admitted {
-        parcel.admit(front, || self.clock.wall(), |e| self.lost_groups(e))
+        let objection = |judged: &Judged, ready: &Ready| self.objection(judged, ready);
+        parcel.admit(front, || self.clock.wall(), |e| self.lost_groups(e), objection)
     }
 
     fn refusal(&self, partition: Partition, record: &Record, level: Durability) -> Option<Error> {
@@ -180,6 +198,25 @@ impl Shared {
     fn lost_groups(&self, cause: std::io::Error) -> Error {
         let operation = format!("look up the last sequence of a group of \"{}\"", self.info.name);
         system(operation, &self.folder.path, cause)
+    }
+
+    /// Takes segments out of the stream. Their files are there still, and nobody's any more.
+    pub(crate) fn remove(&self, decision: &Decision) -> Vec<Arc<Segment>> {
+        self.remove_these(&decision.segments)
+    }
+
+    pub(crate) fn remove_these(&self, ids: &[u64]) -> Vec<Arc<Segment>> {
+        let removed = {
+            // Who sees the shorter stream must see where it begins, or it would skip what is gone.
+            let mut tail = self.tail();
+            let removed = self.segments.remove(ids);
+            if let Some(oldest) = self.segments.all().first() {
+                tail.earliest.clone_from(&oldest.header.base);
+            }
+            removed
+        };
+        removed.iter().for_each(|segment| self.files.forget(segment));
+        removed
     }
 
     /// Ready when something can be read that `seen` does not cover, or never will be.

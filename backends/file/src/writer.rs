@@ -14,6 +14,7 @@ use crate::front::{Plan, Roll, Sealed, State};
 use crate::index::Spot;
 use crate::keeper::Chore;
 use crate::round::Fate;
+use crate::sections::{self, Laid};
 use crate::segments::Segment;
 use crate::shared::Shared;
 use crate::worker::{Pace, Worker};
@@ -31,6 +32,8 @@ pub(crate) struct Writer {
     unsynced: Option<(Duration, Vec<u64>)>,
     /// When the last round ended, until a mark proves it.
     unproven_since: Option<Duration>,
+    /// Where the last mark is, if nothing was written behind it.
+    marked: Option<u64>,
     log_number: u64,
     time: i64,
     ended: bool,
@@ -54,7 +57,7 @@ impl Writer {
             (front.log_number, front.last_time())
         };
         let unproven_since = (!proven).then(|| shared.clock.now());
-        let (unsynced, ended) = (None, false);
+        let (unsynced, marked, ended) = (None, None, false);
         Self {
             shared,
             segment,
@@ -63,6 +66,7 @@ impl Writer {
             synced,
             unsynced,
             unproven_since,
+            marked,
             log_number,
             time,
             ended,
@@ -125,27 +129,23 @@ impl Writer {
             "a round goes to the segment it was made for"
         );
         let at = self.byte;
-        let header = BatchHeader {
-            body: (sealed.bytes.len() - BATCH_HEADER) as u32,
-            records: sealed.entries.len() as u32,
-            log_number: sealed.first_log_number,
-            log_time: sealed.time,
-            flags: 0,
-            ..self.blank()
-        };
-        header.encode(&mut sealed.bytes, self.segment.salt, at);
-        if let Err(e) = write_all(&*self.file, &sealed.bytes, at) {
-            let cut = is_full(&e) && self.cut(at).is_ok();
+        let (blank, salt) = (self.blank(), self.segment.salt);
+        let laid = sections::seal(&mut sealed, blank, salt, at, self.shared.codec);
+        let bytes = laid.packed.as_ref().unwrap_or(&sealed.bytes);
+        if let Err(e) = write_all(&*self.file, bytes, at) {
+            let cut = is_full(&e) && self.cut(at, laid.headers(&sealed)).is_ok();
             if cut {
                 return self.refuse(sealed, e);
             }
             let error = poisoned(operation(), &self.segment.path, e);
             return self.die(error, |sealed, error| sealed.leave_unknown(error), Some(sealed));
         }
-        self.byte = at + sealed.bytes.len() as u64;
+        self.byte = at + bytes.len() as u64;
+        self.marked = None;
+        let saved = (sealed.bytes.len() - bytes.len()) as u64;
         self.log_number = sealed.first_log_number + sealed.entries.len() as u64;
         self.time = sealed.time;
-        self.remember(&sealed, at);
+        self.remember(&sealed, &laid, at);
         let now = self.shared.clock.now();
         self.unproven_since = Some(now);
         let ends = std::mem::take(&mut sealed.ends);
@@ -161,18 +161,29 @@ impl Writer {
             Durability::Flushed
         };
         let Sealed { round, bytes, entries, permits, .. } = sealed;
-        self.shared.front().recycle(bytes);
+        {
+            let mut front = self.shared.front();
+            front.recycle(bytes);
+            front.shrunk(self.segment.id(), saved);
+        }
         round.resolve(Fate::Stored(entries, level));
         // Gives bytes back to the producer, which may append at once.
         drop(permits);
     }
 
     /// Where reading may begin.
-    fn remember(&self, sealed: &Sealed, at: u64) {
+    fn remember(&self, sealed: &Sealed, laid: &Laid, at: u64) {
         let mut cached = self.segment.cached();
         if let Some(spots) = &mut cached.spots {
-            for entry in &sealed.entries {
-                let (batch, frame) = (at as u32, at as u32 + entry.at);
+            let mut batches = 0;
+            for (number, entry) in sealed.entries.iter().enumerate() {
+                // The last of the batches that begin at or before it.
+                while sealed.sections.get(batches + 1).is_some_and(|next| next.first <= number) {
+                    batches += 1;
+                }
+                let section = &sealed.sections[batches];
+                let (batch, frame) = laid.spot(batches, section, entry.at as usize);
+                let (batch, frame) = (at as u32 + batch as u32, at as u32 + frame as u32);
                 spots.add(entry.partition, Spot { offset: entry.offset, batch, frame });
             }
         }
@@ -188,6 +199,8 @@ impl Writer {
             synced: self.synced,
             routing: self.shared.info.routing.get(),
             flags: 0,
+            codec: 0,
+            stamp: None,
         }
     }
 
@@ -216,6 +229,7 @@ impl Writer {
         }
         let header = SegmentHeader {
             log: self.shared.log,
+            codecs: self.shared.codec.bit(),
             id: self.segment.id() + 1,
             open_count: self.shared.open_count,
             log_number: roll.log_number,
@@ -224,23 +238,44 @@ impl Writer {
             base: roll.base.clone(),
         };
         let partitions = roll.base.len();
-        let (segment, file) = match self.shared.folder.begin(header, &[], partitions) {
+        let table = roll.table.as_ref().map(|table| {
+            let (salt, at) = (header.salt(), SegmentHeader::size(partitions) as u64);
+            let (log_number, log_time) = (header.log_number, header.log_time);
+            let blank = BatchHeader { log_number, log_time, ..self.blank() };
+            sections::table_batch(table.clone(), blank, salt, at)
+        });
+        let table = table.as_deref().unwrap_or_default();
+        let (segment, file) = match self.shared.folder.begin(header, table, partitions) {
             Ok(begun) => begun,
             Err(e) => return Err((e, Some(roll))),
         };
         let old = std::mem::replace(&mut self.segment, Arc::clone(&segment));
         self.file = file;
+        self.marked = None;
         self.byte = segment.end();
         self.synced = StreamPosition { segment: segment.id(), byte: self.byte };
-        self.shared.segments.push(segment);
+        // Before it counts as sealed: what retention removes has its index.
         self.shared.keeping.add(Chore::Index(old, roll.rolled.groups));
+        self.shared.segments.push(segment);
+        if self.shared.retains {
+            self.shared.keeping.look_again();
+        }
         self.shared.keeping.add(Chore::Spare);
         Ok(())
     }
 
     /// Makes sure that nothing of a refused round is ever found.
-    fn cut(&self, at: u64) -> io::Result<()> {
-        write_all(&*self.file, &[0; BATCH_HEADER], at)?;
+    fn cut(&self, at: u64, headers: Vec<usize>) -> io::Result<()> {
+        // All of them: a later round may end where one of these begins.
+        let size = self.file.size()?;
+        for header in headers {
+            let here = at + header as u64;
+            if here < size || header == 0 {
+                let most = usize::try_from(size.saturating_sub(here)).unwrap_or(BATCH_HEADER);
+                let bytes = if header == 0 { BATCH_HEADER } else { most.min(BATCH_HEADER) };
+                write_all(&*self.file, &[0; BATCH_HEADER][..bytes], here)?;
+            }
+        }
         self.file.sync()
     }
 
@@ -290,6 +325,7 @@ impl Writer {
             written => written?,
         }
         self.file.sync()?;
+        self.marked = Some(self.byte);
         self.byte += BATCH_HEADER as u64;
         self.synced.byte = self.byte;
         self.segment.publish(self.byte);
@@ -297,10 +333,10 @@ impl Writer {
     }
 
     /// Takes room for a mark, unless records came in between or the segment has none left.
-    fn reserve_mark(&self, room: u64) -> bool {
+    fn reserve_mark(&self) -> bool {
         let mut front = self.shared.front();
-        let free = front.is_empty()
-            && self.byte + room * BATCH_HEADER as u64 <= self.shared.folder.segment_bytes;
+        let free =
+            front.is_empty() && self.byte + BATCH_HEADER as u64 <= self.shared.folder.segment_bytes;
         if free && front.plan.segment == self.segment.id() {
             front.plan.byte = self.byte + BATCH_HEADER as u64;
         }
@@ -323,7 +359,7 @@ impl Writer {
                 return Ok(Pace::Idle(Some(due - now)));
             }
             self.unproven_since = None;
-            if self.reserve_mark(2) {
+            if self.reserve_mark() {
                 self.mark(QUIET)?;
                 return Ok(Pace::More);
             }
@@ -334,7 +370,13 @@ impl Writer {
     /// Everything was written: says so on the disk.
     fn close(&mut self) -> io::Result<()> {
         self.sync()?;
-        if self.reserve_mark(1) {
+        if self.reserve_mark() {
+            return self.mark(CLOSED);
+        }
+        // The last mark of a full segment gives way to this one. Were it torn, only the proof of the
+        // last round would be lost, not the round.
+        if let Some(at) = self.marked {
+            (self.byte, self.synced.byte) = (at, at);
             self.mark(CLOSED)?;
         }
         Ok(())

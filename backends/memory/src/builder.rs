@@ -104,6 +104,7 @@ impl MemoryLogBuilder {
             delivers: Durability::Buffered,
             sequences: true,
             rereadable: true,
+            absorbs: false,
             record_bytes_max: self.record_bytes_max,
         };
         Ok(MemoryLog::open(info, self.capacity_bytes, self.clock))

@@ -25,7 +25,8 @@ use crate::waiters::Waiters;
 ///
 /// # Durability
 /// *Buffered*: it survives nothing. A batch that asks for more is refused with
-/// [`ErrorKind::Unsupported`].
+/// [`ErrorKind::Unsupported`], and so is one with a [`Stamp`](procession_core::Stamp): repeats are
+/// not absorbed.
 #[derive(Clone)]
 pub struct MemoryLog(Arc<Shared>);
 
@@ -145,11 +146,12 @@ impl Log for MemoryLog {
     }
 
     fn append(&self, batch: Batch) -> Appending {
-        let Batch { records, durability, permit } = batch;
+        let Batch { records, durability, stamp, permit } = batch;
         let info = &self.0.info;
         // The first objection that the rest of the batch shares. Were only the record that is too
         // much for the room left out, a smaller one of its group could take its place in the order.
-        let mut all = durability.filter(|d| *d > info.delivers).map(|_| ErrorKind::Unsupported);
+        let beyond = stamp.is_some() || durability.is_some_and(|d| d > info.delivers);
+        let mut all = beyond.then_some(ErrorKind::Unsupported);
         let now = Timestamp::from((self.0.clock)());
         let mut state = self.lock();
         state.log_time = state.log_time.max(now);

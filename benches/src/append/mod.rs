@@ -9,11 +9,12 @@ mod raft_engine;
 mod raw;
 mod stage;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use clap::{ValueEnum, value_parser};
 
+use crate::filled::folder;
 use crate::report::{Bar, OrNone, median, per_second, ratios};
 use stage::{Round, Stage, Tally};
 
@@ -205,14 +206,6 @@ fn first_round(args: &Args) -> Round {
         bytes: args.round_bytes.unwrap_or_else(|| (records * f64::from(args.payload)) as u64),
         records: args.round_records.unwrap_or(records),
     }
-}
-
-fn folder(dir: &Path, name: &str) -> Result<tempfile::TempDir> {
-    std::fs::create_dir_all(dir).with_context(|| format!("create folder {}", dir.display()))?;
-    tempfile::Builder::new()
-        .prefix(&format!("{name}-"))
-        .tempdir_in(dir)
-        .with_context(|| format!("create a folder in {}", dir.display()))
 }
 
 fn rate(tally: &Tally) -> f64 {

@@ -10,14 +10,14 @@ use procession::{Durability, FileLog, GroupKey, Producer, Record};
 
 use super::stage::{Round, Stage, Tally};
 use super::{Contender, Durability as Wanted};
+use crate::filled::FRAME_HEADER;
 use crate::keys;
 
 /// One handle a producer thread, `--in-flight` sends on their way from each.
 #[derive(Debug)]
 pub(super) struct Procession;
 
-/// Bytes of a frame beside key, headers and payload, and of a round's header: the log's format.
-const FRAME_HEADER: u64 = 56;
+/// Bytes of a round beside its frames: the log's format.
 const ROUND_HEADER: u64 = 80;
 
 impl Contender for Procession {

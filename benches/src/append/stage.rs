@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use hdrhistogram::Histogram;
-use rand::rngs::SmallRng;
-use rand::{RngCore, SeedableRng};
 
 use super::{Args, Durability};
 use crate::counters::Counters;
+use crate::filled;
 use crate::keys::Keys;
 use crate::report::Bar;
 
@@ -73,9 +72,7 @@ impl<'a> Stage<'a> {
 
     /// Bytes that no file system or compressor can make less of.
     pub(super) fn noise(&self, bytes: u64) -> Vec<u8> {
-        let mut noise = vec![0; bytes as usize];
-        SmallRng::seed_from_u64(self.args.seed).fill_bytes(&mut noise);
-        noise
+        filled::noise(bytes, self.args.seed)
     }
 
     /// Runs `produce` in `lanes` threads that start together, and tells them to stop when the

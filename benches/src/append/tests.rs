@@ -1,4 +1,5 @@
 use super::*;
+use crate::filled;
 
 /// A run of a tenth of a second for each: it confirms records, and syncs at least once for as
 /// many records as can be unanswered at one time.
@@ -22,7 +23,7 @@ fn every_contender_confirms_and_syncs() -> Result<()> {
             round_records: None,
             dir: folder.path().into(),
         };
-        let own = super::folder(&args.dir, contender.name())?;
+        let own = filled::folder(&args.dir, contender.name())?;
         let bar = Bar::new(1);
         let stage = Stage::new(&args, own.path(), first_round(&args), &bar);
         let tally = contender.run(&stage)?;

@@ -216,7 +216,7 @@ impl ConsumerBuilder {
     /// Called with the claims that were accepted, before the first turn under them starts: the
     /// place to fill a cache per group. From whatever thread the news comes on, one call after
     /// another and in order with [`on_revoked`](Self::on_revoked); it must not block for long, and
-    /// a panic ends the run.
+    /// a panic ends the run with an [`Unknown`](crate::ErrorKind::Unknown) error.
     pub fn on_assigned(mut self, hook: impl Fn(&[Claim]) + Send + Sync + 'static) -> Self {
         self.options.hooks.assigned = Some(Arc::new(hook));
         self

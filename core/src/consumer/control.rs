@@ -265,6 +265,13 @@ async fn claim(engine: Arc<Engine>, partition: PartitionId) -> Result<Accepted, 
             return Err(engine.error(ErrorKind::Fenced).in_partition(partition));
         }
         let Some((epoch, progress)) = engine.store.claim(&key, floor, start).await? else {
+            if start.is_some() {
+                let hint = "the store was given a start and has no progress all the same";
+                return Err(engine
+                    .error(ErrorKind::Unsupported)
+                    .in_partition(partition)
+                    .with_hint(hint));
+            }
             let position = match engine.options.start {
                 Start::Earliest => Position::Earliest,
                 Start::Latest => Position::End,

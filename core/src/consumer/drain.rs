@@ -34,6 +34,9 @@ pub struct Drain {
 pub(crate) trait DrainHome: Send + Sync {
     /// The deadline has come: cut the partition's turns off, say what is finished.
     fn expire(&self, partition: PartitionId) -> Drained;
+
+    /// Whether the run is over, perhaps with its runtime: what can be dropped is dropped anyway.
+    fn is_over(&self) -> bool;
 }
 
 /// Shared between a [`Drain`] and the engine, which reports the partitions as they are drained.
@@ -161,7 +164,8 @@ impl Future for Drain {
             return Poll::Ready(self.finish());
         }
         let deadline = self.deadline;
-        if self.expired || self.timer.poll_at(deadline, cx).is_pending() {
+        let over = self.patient && self.home.is_over();
+        if self.expired || !over && self.timer.poll_at(deadline, cx).is_pending() {
             return Poll::Pending;
         }
         if !self.patient {

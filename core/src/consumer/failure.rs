@@ -125,12 +125,7 @@ impl Failure {
 
     /// What a panic becomes: transient, its message kept.
     pub(crate) fn panic(payload: &(dyn Any + Send)) -> Self {
-        let message = payload
-            .downcast_ref::<&str>()
-            .map(|text| (*text).to_owned())
-            .or_else(|| payload.downcast_ref::<String>().cloned())
-            .unwrap_or_else(|| "(no message)".to_owned());
-        Self::transient(format!("the handler panicked: {message}"))
+        Self::transient(format!("the handler panicked: {}", panic_message(payload)))
     }
 
     /// What a handler's error is: itself if it is one, else what `classify` says of it.
@@ -151,6 +146,15 @@ impl Failure {
             }
         }
     }
+}
+
+/// What a panic said.
+pub(crate) fn panic_message(payload: &(dyn Any + Send)) -> &str {
+    payload
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("(no message)")
 }
 
 /// A user's judgement of the errors of their own types.

@@ -40,6 +40,7 @@ use std::thread;
 
 use crate::executor::Turn;
 use crate::membership::{Membership, Subscription};
+use crate::runtime::block_on;
 use crate::{Error, ErrorKind};
 use control::Control;
 use engine::Engine;
@@ -225,7 +226,7 @@ impl Consumer {
                 Worker::new(Arc::clone(engine), index, move |turn| ready(handler(turn)), 1);
             thread::Builder::new()
                 .name(format!("procession-turns-{index}"))
-                .spawn(move || futures::executor::block_on(worker))
+                .spawn(move || block_on(worker))
                 .map_err(|e| {
                     let hint = format!("thread {} of {threads} could not be started", index + 1);
                     engine.error(ErrorKind::Unavailable).with_hint(hint).caused_by(e)

@@ -1,6 +1,7 @@
 //! Consuming as a stream of turns.
 
 use std::fmt;
+use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -11,11 +12,10 @@ use futures::stream::{FusedStream, Stream};
 use super::control::Control;
 use super::delivery::Delivery;
 use super::engine::Engine;
-use super::places::Places;
+use super::places::{Panic, Places};
 use super::{CloseOnDrop, Handle, Summary};
 use crate::executor::Turn;
 use crate::runtime::BoxFuture;
-use crate::signal::Seen;
 use crate::{Error, ErrorKind};
 
 /// A stream of [`Delivery`]s: each record when the turn of its group has come.
@@ -103,8 +103,8 @@ enum Work {
     Idle(Option<Control>),
     /// This stream, whenever the loop was woken and not at every poll.
     Here(Places<BoxFuture<'static, Result<Summary, Error>>, ()>),
-    /// A task of the runtime; the signal says when it is over.
-    Task(Seen),
+    /// A task of the runtime.
+    Task,
 }
 
 impl Deliveries {
@@ -126,12 +126,14 @@ impl Deliveries {
         let task: BoxFuture<'static, Result<Summary, Error>> = Box::pin(control.run());
         if engine.options.runtime.is_none() {
             let mut places = Places::new(1);
-            // Its first poll: it cannot be over before it was ever woken, but for an error.
-            let _ = places.start(task, ());
+            let ended = places.start(task, ());
             self.work = Work::Here(places);
+            if let Some(((), Err(panic))) = ended {
+                self.come_out(panic);
+            }
             return;
         }
-        self.work = Work::Task(Seen::default());
+        self.work = Work::Task;
         let runtime = Arc::clone(&engine.runtime);
         runtime.spawn(Box::pin(async move {
             let ends = EndsWithTask(engine);
@@ -146,27 +148,32 @@ impl Deliveries {
     /// Drives the control loop; ready when the run is over.
     fn poll_work(&mut self, cx: &Context<'_>) -> Poll<Result<Summary, Error>> {
         self.begin();
-        let engine = &self.guard.0;
         match &mut self.work {
             Work::Idle(_) => {}
             Work::Here(places) => {
                 places.register(cx.waker());
                 // What it wakes itself for in between waits for the next poll.
                 for _ in 0..POLLS_MAX {
-                    if places.poll_woken().is_none() {
-                        break;
+                    match places.poll_woken() {
+                        None => break,
+                        Some(Some(((), Err(panic)))) => self.come_out(panic),
+                        Some(_) => {}
                     }
                 }
             }
-            Work::Task(seen) => {
-                while engine.outcome().is_none() {
-                    if engine.finished.poll_changed(seen, cx).is_pending() {
-                        return Poll::Pending;
-                    }
-                }
-            }
+            // Its end rings the bell of this stream, which keeps one waker.
+            Work::Task => {}
         }
-        engine.outcome().map_or(Poll::Pending, Poll::Ready)
+        self.guard.0.outcome().map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// The control loop has panicked: the stream is over, and the panic comes out of its poll as it
+    /// would out of a run.
+    fn come_out(&mut self, panic: Panic) -> ! {
+        self.over = true;
+        // What it came to is told by the panic.
+        let _ = self.guard.0.close(Ok(()));
+        resume_unwind(panic)
     }
 }
 

@@ -1,8 +1,10 @@
 //! Sending records into a log.
 
+mod identity;
 mod sending;
 mod stock;
 
+pub use identity::{Enlisted, IdentityBuilder, Stamp};
 pub use sending::{SendError, Sending};
 
 use std::fmt;
@@ -50,6 +52,7 @@ struct Shared {
     absent_key: AbsentKey,
     durability: Option<Durability>,
     spread: AtomicU32,
+    enlisted: Option<Enlisted>,
 }
 
 /// What a producer will be.
@@ -82,14 +85,43 @@ impl ProducerBuilder {
         self
     }
 
+    /// Gives the producer an identity that outlives it: every record it sends is numbered, and a
+    /// log that absorbs repeats stores each number once. Settings come before this. Only the last
+    /// producer built with a name can send; it fences those before it.
+    ///
+    /// What this is for: an application that keeps its own *outbox*, a table of records to send
+    /// with ascending row numbers. After a crash, or an outcome that nobody knows, it sends them
+    /// again *with their original numbers*, and what was stored is not stored twice.
+    ///
+    /// ```
+    /// # use procession_core::*;
+    /// # use std::sync::Arc;
+    /// # async fn f(log: Arc<dyn Log>, outbox: Vec<(u64, Record)>) -> Result<(), Box<dyn std::error::Error>> {
+    /// let producer = Producer::builder(log).id("orders").build().await?;
+    /// // All rows below this number are stored: they can be removed from the outbox.
+    /// let next = producer.enlisted().map_or(0, |enlisted| enlisted.next);
+    /// for (row, record) in outbox.into_iter().filter(|(row, _)| *row >= next) {
+    ///     producer.send_as(row, record).await?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn id(self, name: impl Into<String>) -> IdentityBuilder {
+        IdentityBuilder { producer: self, name: name.into() }
+    }
+
     /// The producer.
     #[must_use]
     pub fn build(self) -> Producer {
+        self.build_with(None)
+    }
+
+    fn build_with(self, enlisted: Option<Enlisted>) -> Producer {
         let Self { log, absent_key, durability, bytes_max } = self;
         let info = log.info();
         let stock = Stock::new(log, bytes_max);
         let spread = AtomicU32::new(0);
-        Producer { shared: Arc::new(Shared { info, stock, absent_key, durability, spread }) }
+        let shared = Shared { info, stock, absent_key, durability, spread, enlisted };
+        Producer { shared: Arc::new(shared) }
     }
 }
 
@@ -120,6 +152,40 @@ impl Producer {
     /// # Errors
     /// The future resolves with [`SendError`], which hands a refused record back.
     pub fn send(&self, record: Record) -> Sending {
+        self.send_numbered(record, None)
+    }
+
+    /// Sends one record with this number: the caller's own ascending numbers, or, after an outcome
+    /// that is not known, the number that [`SendError::number`] names. Needs an
+    /// [identity](ProducerBuilder::id). A number that is stored already is absorbed: the future
+    /// resolves with the receipt of the first time. [`Stamp`] says what else may become of it.
+    ///
+    /// # Ordering
+    /// Numbers must come one by one: await, or send in order; one that comes too early is refused
+    /// and handed back.
+    ///
+    /// # Cancel safety
+    /// As [`send`](Self::send).
+    ///
+    /// # Errors
+    /// As [`send`](Self::send), and [`Config`](ErrorKind::Config) without an identity.
+    pub fn send_as(&self, number: u64, record: Record) -> Sending {
+        match self.shared.enlisted {
+            Some(_) => self.send_numbered(record, Some(number)),
+            None => {
+                let error = identity::without_identity(&self.shared.info.name);
+                Sending::refused(SendError::refused(record, error))
+            }
+        }
+    }
+
+    /// What the log knew of this producer when it was built, if it has an identity.
+    #[must_use]
+    pub fn enlisted(&self) -> Option<Enlisted> {
+        self.shared.enlisted
+    }
+
+    fn send_numbered(&self, record: Record, base: Option<u64>) -> Sending {
         let record = match record.timestamp() {
             Some(_) => record,
             None => record.with_timestamp(Timestamp::from(SystemTime::now())),
@@ -130,7 +196,9 @@ impl Producer {
         };
         let bytes = record.size_bytes() as u64;
         let records = OneOrMany::One((partition, record));
-        let batch = Batch { records, durability: self.shared.durability, permit: None };
+        let stamp =
+            self.shared.enlisted.map(|e| Stamp { producer: e.producer, epoch: e.epoch, base });
+        let batch = Batch { records, durability: self.shared.durability, stamp, permit: None };
         self.shared.stock.send(batch, bytes)
     }
 

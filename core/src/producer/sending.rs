@@ -44,9 +44,10 @@ impl Future for Sending {
         loop {
             match &mut self.0 {
                 State::Appending(appending) => {
+                    let number = appending.base();
                     let outcomes = ready!(Pin::new(appending).poll(cx));
                     self.0 = State::Refused(None);
-                    return Poll::Ready(result(outcomes.into_iter().next()));
+                    return Poll::Ready(result(outcomes.into_iter().next(), number));
                 }
                 State::Waiting(waiting) => {
                     let appending = ready!(waiting.poll(cx));
@@ -68,15 +69,15 @@ impl Drop for Sending {
     }
 }
 
-fn result(outcome: Option<Outcome>) -> Result<Receipt, SendError> {
+fn result(outcome: Option<Outcome>, number: Option<u64>) -> Result<Receipt, SendError> {
     match outcome {
         Some(Outcome::Stored(receipt)) => Ok(receipt),
         Some(Outcome::Refused(record, error)) => Err(SendError::refused(record, error)),
-        Some(Outcome::Unknown(error)) => Err(SendError { record: None, error }),
+        Some(Outcome::Unknown(error)) => Err(SendError { record: None, number, error }),
         None => {
             let error = Error::new(ErrorKind::Unknown, "send a record")
                 .with_hint("the log gave no outcome for it");
-            Err(SendError { record: None, error })
+            Err(SendError { record: None, number, error })
         }
     }
 }
@@ -185,26 +186,35 @@ impl Waiting {
 
 /// A record that has no receipt.
 pub struct SendError {
-    record: Option<Record>,
+    record: Option<Box<Record>>,
+    number: Option<u64>,
     error: Error,
 }
 
 impl SendError {
-    pub(super) const fn refused(record: Record, error: Error) -> Self {
-        Self { record: Some(record), error }
+    pub(super) fn refused(record: Record, error: Error) -> Self {
+        Self { record: Some(Box::new(record)), number: None, error }
     }
 
-    /// The record, if it was refused: it is certainly not stored. `None` means that nobody knows;
-    /// sending it again may store it twice.
+    /// The record, if it was refused: it was certainly not stored by this call. `None` means that
+    /// nobody knows; sending it again may store it twice, unless it has a [`number`](Self::number).
     #[must_use]
     pub fn into_record(self) -> Option<Record> {
-        self.record
+        self.record.map(|record| *record)
     }
 
     /// The record, if it was refused.
     #[must_use]
-    pub const fn record(&self) -> Option<&Record> {
-        self.record.as_ref()
+    pub fn record(&self) -> Option<&Record> {
+        self.record.as_deref()
+    }
+
+    /// The number of the record, if its outcome is unknown and its producer has an identity: sending
+    /// it again [with this number](super::Producer::send_as), from a new producer of the same
+    /// identity if need be, stores it once.
+    #[must_use]
+    pub const fn number(&self) -> Option<u64> {
+        self.number
     }
 
     /// Why.

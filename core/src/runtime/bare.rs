@@ -1,9 +1,12 @@
 //! The runtime of those who have none: std threads and one timer thread for the whole process.
 
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::{Context, Poll, Waker};
-use std::thread;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
 use std::time::{Instant, SystemTime};
 
 use super::{BoxFuture, Runtime, Timer};
@@ -17,6 +20,39 @@ use super::{BoxFuture, Runtime, Timer};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bare;
 
+/// Polls a future to its end on this thread, asleep in between. Unlike that of `futures` it may be
+/// nested: what runs in it may wait for other futures in the same way.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let parked = Arc::new(Parked { thread: thread::current(), woken: AtomicBool::new(false) });
+    let waker = Waker::from(Arc::clone(&parked));
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return value;
+        }
+        // What is nested may have used up the token of a wake-up of ours, but not the flag.
+        while !parked.woken.swap(false, Ordering::SeqCst) {
+            thread::park();
+        }
+    }
+}
+
+struct Parked {
+    thread: Thread,
+    woken: AtomicBool,
+}
+
+impl Wake for Parked {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.woken.store(true, Ordering::SeqCst);
+        self.thread.unpark();
+    }
+}
+
 impl Runtime for Bare {
     fn now(&self) -> Instant {
         Instant::now()
@@ -29,7 +65,7 @@ impl Runtime for Bare {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
         thread::Builder::new()
             .name("procession-worker".to_owned())
-            .spawn(move || futures::executor::block_on(task))
+            .spawn(move || block_on(task))
             .expect("the system gives a worker thread");
     }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 mod bare;
 
 pub use bare::Bare;
+pub(crate) use bare::block_on;
 
 /// A boxed future that can be sent to another thread.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

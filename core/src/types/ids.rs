@@ -54,6 +54,10 @@ number! {
     Sequence(u64)
 }
 number! {
+    /// The number that a log gave to the name of a producer, from 1; never used again for another.
+    ProducerId(u64)
+}
+number! {
     /// The generation of a log's routing (which group goes to which partition). Fixed at 1 until
     /// a log can be resized.
     RoutingEpoch(u32)

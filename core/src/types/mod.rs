@@ -10,7 +10,8 @@ mod record;
 
 pub use budget::{Budget, Credit, Permit};
 pub use ids::{
-    Claim, Epoch, LogId, LogUuid, Offset, Partition, PartitionId, RoutingEpoch, Sequence, Timestamp,
+    Claim, Epoch, LogId, LogUuid, Offset, Partition, PartitionId, ProducerId, RoutingEpoch,
+    Sequence, Timestamp,
 };
 pub use key::GroupKey;
 pub use one_or_many::{IntoIter as OneOrManyIntoIter, OneOrMany};

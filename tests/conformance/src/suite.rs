@@ -50,6 +50,7 @@ macro_rules! log_suite {
             log_time_never_falls
             survives_a_reopen
             a_permit_comes_home_whatever_became_of_its_batch
+            a_stamped_batch_is_absorbed_or_refused
             reading_below_the_earliest_is_trimmed
         }
     };

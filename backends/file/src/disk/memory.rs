@@ -30,6 +30,8 @@ pub enum FaultOp {
     SyncDir,
     /// `rename`.
     Rename,
+    /// `unlink`.
+    Unlink,
     /// `open` with `create`.
     Create,
     /// `read_at`.
@@ -209,6 +211,17 @@ impl MemoryDisk {
         world.names.iter().filter_map(file).collect()
     }
 
+    /// All files with their bytes, at one moment.
+    #[cfg(test)]
+    pub(crate) fn image(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let world = self.world();
+        let bytes = |(path, entry): (&PathBuf, &Entry)| match entry {
+            Entry::File(id) => Some((path.clone(), world.nodes[id].data.clone())),
+            Entry::Folder => None,
+        };
+        world.names.iter().filter_map(bytes).collect()
+    }
+
     fn world(&self) -> MutexGuard<'_, World> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -349,7 +362,14 @@ impl Disk for MemoryDisk {
         if !world.names.contains_key(path) {
             return Err(io::ErrorKind::NotFound.into());
         }
-        world.changes += 1;
+        world.check(FaultOp::Unlink, path)?;
+        let freed = match world.names.get(path) {
+            Some(Entry::File(id)) => world.nodes[id].data.len() as u64,
+            _ => 0,
+        };
+        if let Some(space) = &mut world.space {
+            *space += freed;
+        }
         world.change(Change::Remove(path.into()));
         Ok(())
     }

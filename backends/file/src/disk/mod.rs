@@ -5,7 +5,9 @@
 //! and fails on request.
 
 mod memory;
+mod read_only;
 mod real;
+mod watch;
 
 use std::fmt;
 use std::io;
@@ -16,7 +18,10 @@ use std::time::Duration;
 use procession_core::Timestamp;
 
 pub use memory::{Fault, FaultOp, MemoryDisk};
+pub(crate) use read_only::ReadOnlyDisk;
 pub use real::{RealClock, RealDisk};
+pub(crate) use watch::TimedWatch;
+pub use watch::Watch;
 
 /// A file system, as far as a log needs one.
 pub trait Disk: Send + Sync + fmt::Debug {
@@ -25,6 +30,24 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// # Errors
     /// What the system says.
     fn open(&self, path: &Path, create: bool) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// Opens a file that is there, for reading only.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        self.open(path, false)
+    }
+
+    /// Watches a folder for changes of its segments, as a log that is open for reading only needs
+    /// it. Without one, as here, such a log looks every 100 ms.
+    ///
+    /// # Errors
+    /// What the system says; `Unsupported` if it cannot be done.
+    fn watch(&self, folder: &Path) -> io::Result<Arc<dyn Watch>> {
+        let _ = folder;
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// What lies at `path`.
     ///

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use procession_core::Timestamp;
 
+#[cfg(target_os = "linux")]
+use super::Watch;
 use super::{Clock, Disk, DiskFile, Kind};
 
 /// The file system of this machine, through `std`.
@@ -24,6 +26,15 @@ impl Disk for RealDisk {
         let file =
             OpenOptions::new().read(true).write(true).create(create).truncate(false).open(path)?;
         Ok(Arc::new(RealFile::new(file)))
+    }
+
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(Arc::new(RealFile::new(File::open(path)?)))
+    }
+
+    #[cfg(target_os = "linux")]
+    fn watch(&self, folder: &Path) -> io::Result<Arc<dyn Watch>> {
+        Ok(Arc::new(super::watch::FolderWatch::new(folder)?))
     }
 
     fn kind(&self, path: &Path) -> io::Result<Kind> {

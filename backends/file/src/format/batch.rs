@@ -1,4 +1,5 @@
-//! The header in front of the frames of one round, or a *mark* without frames.
+//! The header in front of the frames of one batch, in front of a table of producers, or a *mark*
+//! with nothing behind it. The batches of one round lie one behind the other.
 //!
 //! ```text
 //!  0        4        8        12       16                24                32
@@ -9,16 +10,19 @@
 //!  +-----------------+-----------------+-----------------+--------+----+----+
 //!  | log time (ms)   | synced: segment | synced: byte    | routing|flag|codc|
 //!  +-----------------+-----------------+-----------------+--------+----+----+
-//!  64                72       76       80
-//!  +-----------------+--------+--------+
-//!  | producer id     | epoch  | base sq|      reserved, zero
-//!  +-----------------+--------+--------+
-//!  80  `body` bytes of frames
+//!  64       68       72                80
+//!  +--------+--------+-----------------+
+//!  | prod.id| epoch  | base sequence   |      zero without a stamp
+//!  +--------+--------+-----------------+
+//!  80  `body` bytes of frames, or of what they were packed into, or of a table of producers
 //! ```
 //!
 //! `crc` is over the header only, started with the segment's salt *and* the header's own position:
 //! a copy of a header somewhere else is not a header. *Synced* says through which byte of which
 //! segment everything was durable when this was written: it proves the past, never itself.
+//!
+//! A stamp says that the records are those of one producer, numbered from the base sequence on.
+//! Version 1 of a segment has neither stamps nor tables nor packed frames.
 
 use super::{Salt, put, u16_at, u32_at, u64_at};
 
@@ -29,6 +33,17 @@ pub(crate) const QUIET: u16 = 1;
 /// A mark, written by an orderly close: nothing comes behind it in this open.
 pub(crate) const CLOSED: u16 = 2;
 
+/// Behind the header lies a table of producers, and no frame.
+pub(crate) const PRODUCERS: u16 = 4;
+
+/// The producer of a batch, and the number of its first record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BatchStamp {
+    pub(crate) producer: u32,
+    pub(crate) epoch: u32,
+    pub(crate) base: u64,
+}
+
 /// A place in the segment stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct StreamPosition {
@@ -36,7 +51,7 @@ pub(crate) struct StreamPosition {
     pub(crate) byte: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BatchHeader {
     pub(crate) body: u32,
     pub(crate) records: u32,
@@ -46,6 +61,9 @@ pub(crate) struct BatchHeader {
     pub(crate) synced: StreamPosition,
     pub(crate) routing: u32,
     pub(crate) flags: u16,
+    /// How the frames are packed, 0 if they are not.
+    pub(crate) codec: u16,
+    pub(crate) stamp: Option<BatchStamp>,
 }
 
 impl BatchHeader {
@@ -62,6 +80,12 @@ impl BatchHeader {
         put(out, 48, &self.synced.byte.to_le_bytes());
         put(out, 56, &self.routing.to_le_bytes());
         put(out, 60, &self.flags.to_le_bytes());
+        put(out, 62, &self.codec.to_le_bytes());
+        if let Some(stamp) = self.stamp {
+            put(out, 64, &stamp.producer.to_le_bytes());
+            put(out, 68, &stamp.epoch.to_le_bytes());
+            put(out, 72, &stamp.base.to_le_bytes());
+        }
         let crc = checksum(out, salt, at);
         put(out, 0, &crc.to_le_bytes());
     }
@@ -81,6 +105,12 @@ impl BatchHeader {
             synced: StreamPosition { segment: u64_at(whole, 40), byte: u64_at(whole, 48) },
             routing: u32_at(whole, 56),
             flags: u16_at(whole, 60),
+            codec: u16_at(whole, 62),
+            stamp: (u32_at(whole, 64) > 0).then(|| BatchStamp {
+                producer: u32_at(whole, 64),
+                epoch: u32_at(whole, 68),
+                base: u64_at(whole, 72),
+            }),
         })
     }
 

@@ -86,6 +86,26 @@ pub(crate) fn encode(out: &mut Vec<u8>, salt: Salt, place: Place, at: Timestamp,
     put(out, start, &crc.to_le_bytes());
 }
 
+/// What [`Frame::content`] will be for this record.
+pub(crate) fn content_of(record: &Record) -> u32 {
+    let key = record.key().map_or(&[][..], AsRef::as_ref);
+    let headers = &record.headers().encoded()[..];
+    let payload = record.payload().map_or(&[][..], AsRef::as_ref);
+    let absent = |absent: bool, flag| if absent { flag } else { 0 };
+    let flags =
+        absent(record.key().is_none(), NO_KEY) | absent(record.payload().is_none(), NO_PAYLOAD);
+    let head = content([key.len(), headers.len()], flags, key);
+    crc32c::crc32c_append(crc32c::crc32c_append(head, headers), payload)
+}
+
+fn content(lengths: [usize; 2], flags: u32, bytes: &[u8]) -> u32 {
+    let mut crc = crc32c::crc32c(&(flags & (NO_KEY | NO_PAYLOAD)).to_le_bytes());
+    for length in lengths {
+        crc = crc32c::crc32c_append(crc, &(length as u32).to_le_bytes());
+    }
+    crc32c::crc32c_append(crc, bytes)
+}
+
 /// Writes the checksum of a frame anew, under the salt of the segment it moves to.
 pub(crate) fn reseal(frame: &mut [u8], salt: Salt) {
     let crc = crc32c::crc32c_append(salt.0, &frame[4..]);
@@ -145,6 +165,12 @@ impl Frame {
     /// Where the key lies, from the start of the frame.
     pub(crate) const fn key(&self) -> Range<usize> {
         FRAME_HEADER..FRAME_HEADER + self.key_len
+    }
+
+    /// What key, headers and payload are, in short: with other bytes it is another record. The
+    /// frame is at the start of `bytes`.
+    pub(crate) fn content(&self, bytes: &[u8]) -> u32 {
+        content([self.key_len, self.headers_len], self.flags, &bytes[FRAME_HEADER..self.length])
     }
 
     /// Bytes of key, headers and payload.

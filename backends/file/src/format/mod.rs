@@ -1,11 +1,13 @@
 //! What lies on the disk, as pure functions over bytes. Nothing here does I/O.
 
 pub(crate) mod batch;
+pub(crate) mod codec;
 pub(crate) mod frame;
 pub(crate) mod meta;
+pub(crate) mod producers;
 pub(crate) mod segment;
 
-/// The version of every file of a log. A build refuses newer ones.
+/// The version of every file of a log, except its segments. A build refuses newer ones.
 pub(crate) const VERSION: u16 = 1;
 
 /// The start value of the checksums of one segment, so that bytes of another segment, or of the

@@ -3,7 +3,7 @@
 //! ```text
 //!  0          8      10     12       16                32           40
 //!  +----------+------+------+--------+-----------------+------------+
-//!  | PRCNSEGM | vers.| 0    | partit.| log UUID        | segment id |
+//!  | PRCNSEGM | vers.| codc | partit.| log UUID        | segment id |
 //!  +----------+------+------+--------+-----------------+------------+
 //!  40           48           56           64             72
 //!  +------------+------------+------------+--------------+
@@ -13,18 +13,25 @@
 //!  ..  crc of all that, then zeros up to a multiple of 4,096; batches follow
 //! ```
 //!
+//! The codecs are those that its batches may be packed with, one bit each.
+//!
 //! `previous end` says how many bytes of the segment before count. What lies behind them is the
 //! rest of a crash, and is never read.
 
-use super::{Salt, VERSION, array, put, u16_at, u32_at, u64_at};
+use super::{Salt, array, put, u16_at, u32_at, u64_at};
 
 const MAGIC: [u8; 8] = *b"PRCNSEGM";
+/// 2 since batches can have stamps and codecs, and there are tables of producers; a segment of version 1 is
+/// read, but nothing is added to it.
+pub(crate) const VERSION: u16 = 2;
 const FIXED: usize = 72;
 const BLOCK: usize = 4096;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub(crate) log: u128,
+    /// Bits of the codecs that its batches may have.
+    pub(crate) codecs: u16,
     pub(crate) id: u64,
     pub(crate) open_count: u64,
     /// Log number of the first record.
@@ -57,6 +64,7 @@ impl SegmentHeader {
         let mut out = vec![0; Self::size(self.base.len())];
         put(&mut out, 0, &MAGIC);
         put(&mut out, 8, &VERSION.to_le_bytes());
+        put(&mut out, 10, &self.codecs.to_le_bytes());
         put(&mut out, 12, &(self.base.len() as u32).to_le_bytes());
         put(&mut out, 16, &self.log.to_le_bytes());
         put(&mut out, 32, &self.id.to_le_bytes());
@@ -90,6 +98,7 @@ impl SegmentHeader {
         }
         Ok(Self {
             log: u128::from_le_bytes(array(bytes, 16)),
+            codecs: u16_at(bytes, 10),
             id: u64_at(bytes, 32),
             open_count: u64_at(bytes, 40),
             log_number: u64_at(bytes, 48),

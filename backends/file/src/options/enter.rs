@@ -5,7 +5,8 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 
 use procession_core::{
-    Durability, Error, ErrorKind, LogInfo, LogUuid, Offset, Router, RoutingEpoch, SipRouter,
+    Durability, Error, ErrorKind, LocalMembership, LogInfo, LogUuid, Offset, Router, RoutingEpoch,
+    SipRouter,
 };
 
 use crate::disk::{DiskFile, Kind, parent, read_whole, write_all};
@@ -17,11 +18,12 @@ use crate::format::segment::SegmentHeader;
 use crate::front::{Front, Limits, Plan};
 use crate::groups::GroupHash;
 use crate::keeper::{Chore, Keeping};
-use crate::progress::{Desk, Filing, NAMES};
+use crate::open_files::OpenFiles;
+use crate::progress::{Care, Desk, Filing, NAMES, removed_segments};
 use crate::reader::Reading;
 use crate::recover::Recovery;
 use crate::report::{ProgressAhead, RecoveryReport};
-use crate::segments::{Folder, LOCK, META, Segments};
+use crate::segments::{Folder, LOCK, META, Segments, UNFINISHED_BACKUP};
 use crate::shared::{Shared, Tail};
 use crate::worker::Bell;
 use crate::writer::Writer;
@@ -50,20 +52,34 @@ impl OpenOptions {
         }
         let partitions = meta.partitions as usize;
         folder.wipe_spare().map_err(|e| system("open the log", &folder.path, e))?;
-        let recovery = Recovery {
+        let mut recovery = Recovery {
             folder: &folder,
             log: meta.log,
             partitions,
             routing: meta.routing,
             groups_max: self.groups_max.max(1),
             skip_corruption: self.skip_corruption,
+            segment_bytes: self.segment_bytes,
+            codec: self.compression.codec(),
             now: self.clock.wall().as_millis(),
+            trims: removed_segments(&folder, meta.log),
         };
         let recovered = recovery.run(&ids, &mut report)?;
+        folder.drop_stale_indexes(&names, recovered.segments[0].id());
         // After the first segment: a progress store without segments is how loss is noticed.
         let filing = Arc::new(Filing::default());
         let (begun, skip) = (recovered.log_number > 0, self.skip_corruption);
-        let desk = Desk::open(&folder, meta.log, begun, skip, Arc::clone(&filing))?;
+        let (keeping, membership) = (Arc::new(Keeping::default()), LocalMembership::new());
+        let care = Care {
+            log: LogUuid::from_u128(meta.log),
+            rules: self.rules,
+            clock: Arc::clone(&self.clock),
+            membership: membership.clone(),
+            keeping: Arc::clone(&keeping),
+            earliest: recovered.segments[0].header.base.clone(),
+        };
+        let mut desk = Desk::open(&folder, meta.log, begun, skip, Arc::clone(&filing), care)?;
+        desk.adopt(recovered.trims)?;
         // An offset that any progress names was delivered, and is never given again.
         let mut next = recovered.next;
         for (partition, floor) in desk.floors(meta.log, partitions)?.into_iter().enumerate() {
@@ -99,6 +115,7 @@ impl OpenOptions {
             recovered.log_number,
             recovered.time,
             recovered.groups,
+            recovered.producers,
             plan,
         );
         let tail = Tail { earliest, ends: next, version: 1, wakers: Vec::new(), over: None };
@@ -112,6 +129,7 @@ impl OpenOptions {
                 delivers: Durability::Synced,
                 sequences: true,
                 rereadable: true,
+                absorbs: true,
                 record_bytes_max: self.record_bytes_max,
             }),
             folder,
@@ -119,17 +137,24 @@ impl OpenOptions {
             log: meta.log,
             open_count: recovered.open_count,
             durability: self.durability,
+            codec: self.compression.codec(),
             sync_lag: self.sync_lag,
             quiet: QUIET,
             skip_corruption: self.skip_corruption,
+            read_only: false,
             hash: GroupHash::of(meta.log),
             front: Mutex::new(front),
             bell: Bell::default(),
             tail: Mutex::new(tail),
             segments,
-            keeping: Keeping::default(),
+            files: OpenFiles::new(self.open_files_max),
+            keeping,
+            retains: self.rules.are_on(),
             reading: Reading::default(),
         });
+        if shared.retains {
+            shared.keeping.look_again();
+        }
         shared.keeping.add(Chore::Spare);
         let writer = Writer::new(
             Arc::clone(&shared),
@@ -138,10 +163,10 @@ impl OpenOptions {
             recovered.byte,
             recovered.proven,
         );
-        Ok(Parts { shared, filing, report, lock, writer, desk })
+        Ok(Parts { shared, filing, membership, report, lock, writer, desk })
     }
 
-    fn check(&self, partitions: u32) -> Result<(), Error> {
+    pub(super) fn check(&self, partitions: u32) -> Result<(), Error> {
         let config = |hint: String| Err(self.error(ErrorKind::Config).with_hint(hint));
         if self.partitions == Some(0) {
             return config(
@@ -152,6 +177,12 @@ impl OpenOptions {
             return config(format!(
                 "a file log cannot reach the level \"{}\"; \"synced\" is its highest",
                 self.durability
+            ));
+        }
+        if self.open_files_max < 4 {
+            return config(format!(
+                "`open_files_max({})` is too few to read with; take at least 4",
+                self.open_files_max
             ));
         }
         if self.segment_bytes > u64::from(u32::MAX) {
@@ -188,7 +219,7 @@ impl OpenOptions {
         self.round_bytes_max.min(usize::try_from(half).unwrap_or(usize::MAX))
     }
 
-    fn error(&self, kind: ErrorKind) -> Error {
+    pub(super) fn error(&self, kind: ErrorKind) -> Error {
         Error::new(kind, "open the log").at_path(&self.path)
     }
 
@@ -238,6 +269,7 @@ impl OpenOptions {
     fn refuse_foreign_folder(&self) -> Result<(), Error> {
         let names = self.disk.list(&self.path);
         let names = names.map_err(|e| system("open the log", &self.path, e))?;
+        self.refuse_unfinished(&names)?;
         if names.iter().any(|name| name == META) {
             return Ok(());
         }
@@ -254,8 +286,23 @@ impl OpenOptions {
         }
     }
 
+    /// A backup that was interrupted lacks records, progress, or both.
+    pub(super) fn refuse_unfinished(&self, names: &[String]) -> Result<(), Error> {
+        if names.iter().any(|name| name == UNFINISHED_BACKUP) {
+            return Err(self.error(ErrorKind::Mismatch).with_hint(format!(
+                "it is a backup that was interrupted (there is a file \"{UNFINISHED_BACKUP}\"); delete it \
+                 and make another"
+            )));
+        }
+        Ok(())
+    }
+
     /// Reads the metadata and compares it with what was asked for, or writes it.
-    fn meta(&self, folder: &Folder, names: &[String]) -> Result<(Meta, Arc<dyn Router>), Error> {
+    pub(super) fn meta(
+        &self,
+        folder: &Folder,
+        names: &[String],
+    ) -> Result<(Meta, Arc<dyn Router>), Error> {
         let path = folder.at(META);
         if !names.iter().any(|name| name == META) {
             let router = self.router.clone().unwrap_or_else(|| Arc::new(SipRouter::new(random())));
@@ -313,6 +360,7 @@ impl OpenOptions {
 pub(crate) struct Parts {
     pub(crate) shared: Arc<Shared>,
     pub(crate) filing: Arc<Filing>,
+    pub(crate) membership: LocalMembership,
     pub(crate) report: RecoveryReport,
     pub(crate) lock: Arc<dyn DiskFile>,
     pub(crate) writer: Writer,

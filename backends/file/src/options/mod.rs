@@ -1,6 +1,9 @@
 //! Opening a log: what can be chosen.
 
+mod compression;
 mod enter;
+mod read_only;
+mod retain;
 mod start;
 
 use std::fmt;
@@ -16,9 +19,12 @@ use procession_core::{Durability, Error, ErrorKind, Router};
 
 use crate::disk::{Clock, Disk, RealClock, RealDisk};
 use crate::log::FileLog;
+use crate::retention::Rules;
 
+pub use compression::Compression;
 #[cfg(test)]
 pub(crate) use enter::Parts;
+pub use read_only::ReadOnlyOptions;
 
 /// How to open a [`FileLog`]. Await it, or call [`open_blocking`](Self::open_blocking).
 #[derive(Clone)]
@@ -35,6 +41,9 @@ pub struct OpenOptions {
     round_bytes_max: usize,
     groups_max: usize,
     skip_corruption: bool,
+    open_files_max: usize,
+    rules: Rules,
+    compression: Compression,
     disk: Arc<dyn Disk>,
     clock: Arc<dyn Clock>,
 }
@@ -58,6 +67,9 @@ impl OpenOptions {
             round_bytes_max: 8 << 20,
             groups_max: 1_000_000,
             skip_corruption: false,
+            open_files_max: 64,
+            rules: Rules::default(),
+            compression: Compression::None,
             disk: Arc::new(RealDisk),
             clock: Arc::new(RealClock::default()),
         }
@@ -129,9 +141,20 @@ impl OpenOptions {
 
     /// Whether damaged bytes are set aside (in the folder `quarantine`, and reported by
     /// [`FileLog::recovery`]) instead of failing the open. Their records are lost. In older segments
-    /// they stay where they are, and reads step over them.
+    /// they stay where they are, and reads step over them. Segments that are missing, and were not
+    /// removed by retention, are given up and reported.
     pub const fn skip_corruption(mut self, skip: bool) -> Self {
         self.skip_corruption = skip;
+        self
+    }
+
+    /// Whether batches are compressed; not unless told so. May be changed whenever the log is opened.
+    ///
+    /// A batch is what one write holds of all who append without a stamp, or the records of one
+    /// stamped batch: the more that come in together, the better they pack. The I/O thread does it,
+    /// so it costs no caller any time; budgets count what records are without it.
+    pub const fn compression(mut self, compression: Compression) -> Self {
+        self.compression = compression;
         self
     }
 
@@ -157,9 +180,11 @@ impl OpenOptions {
     /// - [`Locked`](ErrorKind::Locked): somebody has it open; says who
     /// - [`Denied`](ErrorKind::Denied): no permission, or a read-only file system
     /// - [`Version`](ErrorKind::Version): a newer version wrote it
+    /// - [`Unsupported`](ErrorKind::Unsupported): it has compressed batches, and this build lacks the
+    ///   feature for them
     /// - [`Corrupt`](ErrorKind::Corrupt): bytes that were proven durable do not read back
-    /// - [`Full`](ErrorKind::Full): there is no room for the first files, or to recover without a
-    ///   spare segment
+    /// - [`Full`](ErrorKind::Full): there is no room for the first files, or, without a spare
+    ///   segment, to set damaged bytes aside
     pub fn open_blocking(self) -> Result<FileLog, Error> {
         let opened = self.open_parts()?;
         opened.start()
@@ -172,22 +197,27 @@ impl IntoFuture for OpenOptions {
 
     /// Opens the log on a thread of its own.
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            let (done, opened) = oneshot::channel();
-            let path = self.path.clone();
-            let gone = |hint: String| {
-                Error::new(ErrorKind::Unavailable, "open the log").at_path(path).with_hint(hint)
-            };
-            let opening = move || drop(done.send(self.open_blocking()));
-            if let Err(e) = thread::Builder::new().name("procession-open".to_owned()).spawn(opening)
-            {
-                return Err(gone(format!("no thread could be started ({e})")));
-            }
-            match opened.await {
-                Ok(result) => result,
-                Err(_) => Err(gone("the opening thread panicked".to_owned())),
-            }
-        })
+        let path = self.path.clone();
+        Box::pin(on_a_thread("open the log", path, move || self.open_blocking()))
+    }
+}
+
+/// Does blocking work on a thread of its own.
+pub(crate) async fn on_a_thread<T: Send + 'static>(
+    operation: &'static str,
+    path: PathBuf,
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let (done, outcome) = oneshot::channel();
+    let gone =
+        |hint: String| Error::new(ErrorKind::Unavailable, operation).at_path(path).with_hint(hint);
+    let work = move || drop(done.send(work()));
+    if let Err(e) = thread::Builder::new().name("procession-work".to_owned()).spawn(work) {
+        return Err(gone(format!("no thread could be started ({e})")));
+    }
+    match outcome.await {
+        Ok(result) => result,
+        Err(_) => Err(gone("its thread panicked".to_owned())),
     }
 }
 

@@ -18,9 +18,9 @@ const WATCHFUL: Duration = Duration::from_micros(30);
 
 impl Parts {
     pub(super) fn start(self) -> Result<FileLog, Error> {
-        let Self { shared, filing, report, lock, writer, desk } = self;
+        let Self { shared, filing, membership, report, lock, writer, desk } = self;
         let reader = Reader::new(Arc::clone(&shared));
-        let keeper = Keeper { shared: Arc::clone(&shared) };
+        let keeper = Keeper::new(Arc::clone(&shared), Arc::clone(&filing));
         let (s, f) = (&shared, &filing);
         let begun = [
             spawn("write", writer, s, |s| &s.bell),
@@ -37,7 +37,7 @@ impl Parts {
             }
         }
         let path = shared.folder.path.clone();
-        let log = FileLog::start(shared, filing, report, threads, lock);
+        let log = FileLog::start(shared, filing, membership, report, threads, lock);
         match failed {
             // Dropping the log ends the threads that did start.
             Some(e) => Err(Error::new(ErrorKind::Unavailable, "start the threads of the log")
@@ -49,7 +49,7 @@ impl Parts {
     }
 }
 
-fn spawn<S: Send + Sync + 'static>(
+pub(super) fn spawn<S: Send + Sync + 'static>(
     name: &str,
     worker: impl Worker + 'static,
     shared: &Arc<S>,

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use procession_core::{Error, ErrorKind, Key};
 
-use super::format::{self, FILE_HEADER, FileHeader, Frame};
+use super::format::{self, FILE_HEADER, FileHeader, Frame, Said};
 use crate::disk::{DiskFile, read_whole, write_all, zero_fill};
 use crate::errors::system;
 use crate::format::Salt;
 use crate::segments::Folder;
+use crate::trims::Trims;
 
 pub(crate) const NAMES: [&str; 2] = ["progress.a", "progress.b"];
 /// Both files are preallocated to at least this.
@@ -24,9 +25,38 @@ pub(super) struct Known {
     pub(super) epoch: u64,
     /// `None` once forgotten: only the epoch stays, as a floor.
     pub(super) progress: Option<Bytes>,
+    /// Wall time in ms of the claim or commit that said this; 0 if an older version wrote it.
+    pub(super) moved: i64,
 }
 
 pub(super) type Entries = HashMap<Key, Known>;
+
+/// What counts of everything that was ever written.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    pub(super) entries: Entries,
+    /// The segments that retention removed.
+    pub(super) trims: Trims,
+}
+
+/// The segments that retention removed, before anything is repaired. What is wrong with the files
+/// is for [`Files::open`] to say.
+pub(crate) fn removed_segments(folder: &Folder, log: u128) -> Trims {
+    let read = |name: &str| {
+        let file = folder.disk.open(&folder.at(name), false).ok()?;
+        let bytes = read_whole(&*file).ok()?;
+        match format::decode_header(&bytes, log) {
+            FileHeader::Good { generation, version } => Some((generation, version, bytes)),
+            _ => None,
+        }
+    };
+    let newest = NAMES.into_iter().filter_map(read).max_by_key(|(generation, ..)| *generation);
+    let Some((generation, version, bytes)) = newest else { return Trims::default() };
+    let mut contents = Contents::default();
+    // Damage is stepped over here.
+    let _ = load(&bytes, Salt::of(log, generation, 0), version, &mut contents, true);
+    contents.trims
+}
 
 #[derive(Debug)]
 pub(crate) struct Files {
@@ -49,25 +79,25 @@ impl Files {
         log: u128,
         begun: bool,
         skip_corruption: bool,
-    ) -> Result<(Self, Entries), Error> {
+    ) -> Result<(Self, Contents), Error> {
         let paths = NAMES.map(|name| folder.at(name));
         let open = |at: usize| {
             let file = folder.disk.open(&paths[at], true);
             file.map_err(|e| system(OPERATION, &paths[at], e))
         };
         let files = [open(0)?, open(1)?];
-        let mut contents = Vec::new();
+        let mut bytes = Vec::new();
         for (file, path) in files.iter().zip(&paths) {
-            contents.push(read_whole(&**file).map_err(|e| system(OPERATION, path, e))?);
+            bytes.push(read_whole(&**file).map_err(|e| system(OPERATION, path, e))?);
         }
-        let mut found = None;
+        let mut found: Option<(u64, u16, usize)> = None;
         let mut damaged = None;
         for at in 0..2 {
             let error = |kind| Error::new(kind, OPERATION).at_path(&paths[at]);
-            match format::decode_header(&contents[at], log) {
-                FileHeader::Good { generation } => {
-                    if found.is_none_or(|(newest, _)| generation > newest) {
-                        found = Some((generation, at));
+            match format::decode_header(&bytes[at], log) {
+                FileHeader::Good { generation, version } => {
+                    if found.is_none_or(|(newest, ..)| generation > newest) {
+                        found = Some((generation, version, at));
                     }
                 }
                 FileHeader::Blank => {}
@@ -75,7 +105,7 @@ impl Files {
                 FileHeader::Newer(version) => {
                     return Err(error(ErrorKind::Version).with_hint(format!(
                         "format version {version}, this build reads {}; upgrade the program",
-                        crate::format::VERSION
+                        format::VERSION
                     )));
                 }
                 FileHeader::Foreign(other) => {
@@ -86,11 +116,12 @@ impl Files {
                 }
             }
         }
-        let mut entries = Entries::new();
+        let mut contents = Contents::default();
         match (found, damaged) {
-            (Some((generation, at)), _) => {
+            (Some((generation, version, at)), _) => {
                 let salt = Salt::of(log, generation, 0);
-                load(&contents[at], salt, &mut entries, skip_corruption).map_err(|byte| {
+                let loaded = load(&bytes[at], salt, version, &mut contents, skip_corruption);
+                loaded.map_err(|byte| {
                     Error::new(ErrorKind::Corrupt, OPERATION).at_path(&paths[at]).with_hint(format!(
                         "the bytes at {byte} were proven durable and do not read back as they were \
                          written; restore the file from a copy, or open with \
@@ -119,54 +150,83 @@ impl Files {
             }
             _ => {}
         }
-        let (generation, active) = found.unwrap_or((0, 1));
-        let size = contents[active].len();
+        let (generation, active) = found.map_or((0, 1), |(generation, _, at)| (generation, at));
+        let size = bytes[active].len();
         let mut this = Self { log, files, paths, active, generation, byte: size, size };
-        this.compact(&entries, 0)
+        this.compact(&contents, 0)
             .map_err(|e| system(OPERATION, &this.paths[1 - this.active], e))?;
         // The one that is now the other needs its room too, for the next compaction.
         this.preallocate(1 - this.active, FILE_BYTES_MIN)
             .and_then(|()| folder.disk.sync_dir(&folder.path))
             .map_err(|e| system(OPERATION, &this.paths[1 - this.active], e))?;
-        Ok((this, entries))
+        Ok((this, contents))
     }
 
     pub(super) fn path(&self) -> &PathBuf {
         &self.paths[self.active]
     }
 
-    /// Makes room for frames of `bytes`, by compaction if need be. `entries` is what counts.
+    /// Makes room for frames of `bytes`, by compaction if need be. `contents` is what counts.
     ///
     /// # Errors
     /// If the live entries outgrow the files and the disk is full: nothing has changed then.
-    pub(super) fn room(&mut self, entries: &Entries, bytes: usize) -> io::Result<()> {
-        if self.byte + bytes <= self.size { Ok(()) } else { self.compact(entries, bytes) }
+    pub(super) fn room(&mut self, contents: &Contents, bytes: usize) -> io::Result<()> {
+        if self.byte + bytes <= self.size { Ok(()) } else { self.compact(contents, bytes) }
     }
 
     /// Appends frames and syncs them, all with one sync.
     pub(super) fn append<'a>(
         &mut self,
         frames: impl Iterator<Item = (&'a Key, &'a Known)>,
+        trims: Option<&Trims>,
     ) -> io::Result<()> {
         let mut out = Vec::new();
         for (key, known) in frames {
             encode(&mut out, self.salt(), self.byte, self.byte, key, known);
         }
+        if let Some(trims) = trims {
+            encode_trims(&mut out, self.salt(), self.byte, self.byte, trims);
+        }
         self.write(&out)
     }
 
     /// Says that everything is durable, for the next open.
-    pub(super) fn close(&mut self, entries: &Entries) -> io::Result<()> {
-        self.room(entries, 64)?;
+    pub(super) fn close(&mut self, contents: &Contents) -> io::Result<()> {
+        self.room(contents, 64)?;
         let mut out = Vec::new();
-        format::encode(&mut out, self.salt(), self.byte, self.byte, None);
+        format::encode(&mut out, self.salt(), self.byte, self.byte, &Said::Mark);
         self.write(&out)
+    }
+
+    /// A file that holds this and was closed in order, for a copy of the log.
+    pub(super) fn image(&self, contents: &Contents) -> Vec<u8> {
+        let (generation, mut out) = (1, Vec::new());
+        let salt = Salt::of(self.log, generation, 0);
+        for (key, known) in &contents.entries {
+            encode(&mut out, salt, FILE_HEADER, FILE_HEADER, key, known);
+        }
+        if !contents.trims.is_empty() {
+            encode_trims(&mut out, salt, FILE_HEADER, FILE_HEADER, &contents.trims);
+        }
+        let end = FILE_HEADER + out.len();
+        format::encode(&mut out, salt, FILE_HEADER, end, &Said::Mark);
+        let mut file = format::encode_header(self.log, generation);
+        file.resize(FILE_HEADER, 0);
+        file.extend_from_slice(&out);
+        file
     }
 
     /// Bytes of the frame of this entry.
     pub(super) fn length(key: &Key, known: &Known) -> usize {
         let mut out = Vec::new();
         encode(&mut out, Salt(0), 0, 0, key, known);
+        out.len()
+    }
+
+    /// Bytes of the frame of removed segments.
+    pub(super) fn trims_length(trims: &Trims) -> usize {
+        let mut out = Vec::new();
+        encode_trims(&mut out, Salt(0), 0, 0, trims);
         out.len()
     }
 
@@ -189,12 +249,15 @@ impl Files {
     }
 
     /// Writes what counts into the other file, and makes that one the store.
-    fn compact(&mut self, entries: &Entries, room: usize) -> io::Result<()> {
+    fn compact(&mut self, contents: &Contents, room: usize) -> io::Result<()> {
         let (other, generation) = (1 - self.active, self.generation + 1);
         let salt = Salt::of(self.log, generation, 0);
         let mut out = Vec::new();
-        for (key, known) in entries {
+        for (key, known) in &contents.entries {
             encode(&mut out, salt, FILE_HEADER, FILE_HEADER, key, known);
+        }
+        if !contents.trims.is_empty() {
+            encode_trims(&mut out, salt, FILE_HEADER, FILE_HEADER, &contents.trims);
         }
         let end = FILE_HEADER + out.len();
         // Twice what is needed, so that compactions stay rare however many keys there are.
@@ -229,32 +292,50 @@ fn encode(out: &mut Vec<u8>, salt: Salt, start: usize, synced: usize, key: &Key,
         partition: key.partition,
         epoch: known.epoch,
         progress: known.progress.as_deref(),
+        moved: known.moved,
     };
     let at = start + out.len();
-    format::encode(out, salt, at, synced, Some(&frame));
+    format::encode(out, salt, at, synced, &Said::Entry(frame));
+}
+
+fn encode_trims(out: &mut Vec<u8>, salt: Salt, start: usize, synced: usize, trims: &Trims) {
+    let at = start + out.len();
+    format::encode(out, salt, at, synced, &Said::Trims(&trims.encode()));
 }
 
 /// Reads all frames; the position of proven bytes that are damaged is an error unless skipped.
-fn load(file: &[u8], salt: Salt, entries: &mut Entries, skip: bool) -> Result<(), usize> {
+fn load(
+    file: &[u8],
+    salt: Salt,
+    version: u16,
+    contents: &mut Contents,
+    skip: bool,
+) -> Result<(), usize> {
     let mut at = FILE_HEADER;
     loop {
-        while let Some(found) = format::decode(file, salt, at) {
+        while let Some(found) = format::decode(file, salt, at, version) {
+            match found.said {
+                Said::Mark => {}
+                Said::Trims(bytes) => contents.trims = Trims::decode(bytes).ok_or(at)?,
+                Said::Entry(frame) => {
+                    let key = Key {
+                        subscription: frame.subscription.into(),
+                        log: frame.log,
+                        partition: frame.partition,
+                    };
+                    let progress = frame.progress.map(Bytes::copy_from_slice);
+                    let (epoch, moved) = (frame.epoch, frame.moved);
+                    contents.entries.insert(key, Known { epoch, progress, moved });
+                }
+            }
             at += found.length;
-            let Some(frame) = found.frame else { continue };
-            let key = Key {
-                subscription: frame.subscription.into(),
-                log: frame.log,
-                partition: frame.partition,
-            };
-            let progress = frame.progress.map(Bytes::copy_from_slice);
-            entries.insert(key, Known { epoch: frame.epoch, progress });
         }
         // The end, a torn tail, or damage: a later frame that was written when this was durable
         // tells. A later frame that was not tells nothing, pages land in any order.
         let mut next = at + 1;
         let proof = loop {
-            let Some(found) = format::search(file, salt, next) else { return Ok(()) };
-            if format::decode(file, salt, found).is_some_and(|found| found.synced > at) {
+            let Some(found) = format::search(file, salt, next, version) else { return Ok(()) };
+            if format::decode(file, salt, found, version).is_some_and(|found| found.synced > at) {
                 break found;
             }
             next = found + 1;

@@ -11,9 +11,14 @@ use procession_core::{
     Commit, Committed, Epoch, Error, ErrorKind, Key, Offset, OffsetStore, Progress,
 };
 
-use super::file::{Entries, Files, Known};
+use super::care::{self, Care};
+use super::file::{Contents, Files, Known};
 use crate::errors::{is_full, poisoned, system};
 use crate::log::FileLog;
+use crate::retention::Decision;
+use crate::segments::Segment;
+use crate::subscriptions::SubscriptionState;
+use crate::trims::Trims;
 use crate::worker::{Bell, Pace, Worker};
 
 /// The progress store in the folder of a [`FileLog`].
@@ -37,7 +42,16 @@ impl FileStore {
         Self { log }
     }
 
-    async fn ask<T>(&self, request: impl FnOnce(Answer<T>) -> Request) -> Result<T, Error> {
+    /// A file of a store that holds what this one holds now, and the removed segments it names.
+    pub(crate) async fn image(&self) -> Result<(Vec<u8>, Trims), Error> {
+        self.ask(Request::Image).await
+    }
+
+    /// Asks the worker behind the store.
+    pub(crate) async fn ask<T>(
+        &self,
+        request: impl FnOnce(Answer<T>) -> Request,
+    ) -> Result<T, Error> {
         let (answer, answered) = oneshot::channel();
         self.log.filing().add(request(answer));
         answered.await.unwrap_or_else(|_| {
@@ -85,18 +99,31 @@ impl OffsetStore for FileStore {
     }
 }
 
-type Answer<T> = oneshot::Sender<Result<T, Error>>;
+pub(crate) type Answer<T> = oneshot::Sender<Result<T, Error>>;
 
-#[derive(Debug)]
 pub(crate) enum Request {
     Claim(Key, Epoch, Option<Offset>, Answer<Option<(Epoch, Progress)>>),
     Commit(Vec<(Key, Epoch, Bytes)>, Answer<Vec<Committed>>),
     List(Answer<Vec<Key>>),
     Forget(Key, Answer<()>),
+    /// Decide what may go of these segments, and note it; then call back.
+    Trim(Arc<Vec<Arc<Segment>>>, Decide),
+    /// The state of every subscription, with these ends.
+    Subscriptions(Arc<Vec<Arc<Segment>>>, Vec<u64>, Answer<Vec<SubscriptionState>>),
+    /// Forget all progress of a subscription; by force even if it has a live member.
+    Remove {
+        name: Arc<str>,
+        force: bool,
+        answer: Answer<()>,
+    },
+    Image(Answer<(Vec<u8>, Trims)>),
 }
 
+/// Told what was decided, and which subscriptions expired, once that is durable.
+pub(crate) type Decide = Box<dyn FnOnce(Result<(Decision, Vec<Arc<str>>), Error>) + Send>;
+
 /// Requests on their way to the worker.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Filing {
     queue: Mutex<(VecDeque<Request>, bool)>,
     pub(crate) bell: Bell,
@@ -104,7 +131,7 @@ pub(crate) struct Filing {
 
 impl Filing {
     /// Asks. Once closed the request is dropped, and its answer with it.
-    fn add(&self, request: Request) {
+    pub(crate) fn add(&self, request: Request) {
         {
             let mut queue = self.queue();
             if queue.1 {
@@ -129,8 +156,19 @@ impl Filing {
 pub(crate) struct Desk {
     filing: Arc<Filing>,
     files: Files,
-    entries: Entries,
+    contents: Contents,
+    care: Care,
     dead: Option<Error>,
+}
+
+/// What a batch of requests changes: it lies on top until it is durable.
+#[derive(Default)]
+pub(super) struct Staged {
+    pub(super) entries: HashMap<Key, Known>,
+    trims: Option<Trims>,
+    earliest: Option<Vec<u64>>,
+    /// Whether any progress moved, or is no more.
+    moved: bool,
 }
 
 /// An answer that waits for the sync.
@@ -138,6 +176,7 @@ enum Decided {
     Claim(Answer<Option<(Epoch, Progress)>>, Option<(Epoch, Progress)>),
     Commit(Answer<Vec<Committed>>, Vec<Committed>),
     Forget(Answer<()>),
+    Trim(Decide, Decision, Vec<Arc<str>>),
 }
 
 impl Desk {
@@ -148,15 +187,29 @@ impl Desk {
         begun: bool,
         skip_corruption: bool,
         filing: Arc<Filing>,
+        care: Care,
     ) -> Result<Self, Error> {
-        let (files, entries) = Files::open(folder, log, begun, skip_corruption)?;
-        Ok(Self { filing, files, entries, dead: None })
+        let (files, mut contents) = Files::open(folder, log, begun, skip_corruption)?;
+        // Nobody knows when they moved: they get the benefit of the doubt.
+        let now = care.clock.wall().as_millis();
+        contents.entries.values_mut().filter(|k| k.moved == 0).for_each(|k| k.moved = now);
+        Ok(Self { filing, files, contents, care, dead: None })
+    }
+
+    /// From now on these segments count as removed.
+    pub(crate) fn adopt(&mut self, trims: Trims) -> Result<(), Error> {
+        if trims == self.contents.trims {
+            return Ok(());
+        }
+        self.write(&Staged { trims: Some(trims.clone()), ..Staged::default() })?;
+        self.contents.trims = trims;
+        Ok(())
     }
 
     /// One above every offset that any progress in this log names, by partition.
     pub(crate) fn floors(&self, log: u128, partitions: usize) -> Result<Vec<u64>, Error> {
         let mut floors = vec![0; partitions];
-        for (key, known) in &self.entries {
+        for (key, known) in &self.contents.entries {
             let Some(bytes) = &known.progress else { continue };
             if key.log.as_u128() == log
                 && let Some(floor) = floors.get_mut(key.partition.get() as usize)
@@ -169,21 +222,28 @@ impl Desk {
     }
 
     fn serve(&mut self, requests: VecDeque<Request>) {
-        // What the batch changes lies on top until it is durable.
-        let mut staged: HashMap<Key, Known> = HashMap::new();
+        let mut staged = Staged::default();
         let mut decided = Vec::new();
+        let now = self.care.clock.wall().as_millis();
         for request in requests {
             match request {
                 Request::List(answer) => {
-                    let keys = self.entries.iter().filter(|(_, known)| known.progress.is_some());
+                    let entries = self.contents.entries.iter();
+                    let keys = entries.filter(|(_, known)| known.progress.is_some());
                     let _ = answer.send(Ok(keys.map(|(key, _)| key.clone()).collect()));
                 }
+                Request::Image(answer) => {
+                    let image = self.files.image(&self.contents);
+                    drop(answer.send(Ok((image, self.contents.trims.clone()))));
+                }
                 Request::Claim(key, floor, start, answer) => {
-                    match claim(self.known(&staged, &key), &key, floor, start) {
+                    let earliest = staged.earliest.as_deref().unwrap_or(&self.care.earliest);
+                    let start = start.map(|start| self.care.raise(&key, start, earliest));
+                    match claim(self.known(&staged, &key), &key, floor, start, now) {
                         Err(error) => drop(answer.send(Err(error))),
                         Ok(None) => drop(answer.send(Ok(None))),
                         Ok(Some((known, epoch, progress))) => {
-                            staged.insert(key, known);
+                            staged.entries.insert(key, known);
                             decided.push(Decided::Claim(answer, Some((epoch, progress))));
                         }
                     }
@@ -194,8 +254,10 @@ impl Desk {
                         .map(|(key, epoch, bytes)| {
                             let outcome = judge(self.known(&staged, &key), &key, epoch);
                             if matches!(outcome, Committed::Done) {
-                                let known = Known { epoch: epoch.get(), progress: Some(bytes) };
-                                staged.insert(key, known);
+                                let (epoch, progress) = (epoch.get(), Some(bytes));
+                                let known = Known { epoch, progress, moved: now };
+                                staged.entries.insert(key, known);
+                                staged.moved = true;
                             }
                             outcome
                         })
@@ -203,18 +265,37 @@ impl Desk {
                     decided.push(Decided::Commit(answer, outcomes));
                 }
                 Request::Forget(key, answer) => {
-                    if let Some(known) = self.known(&staged, &key) {
-                        let known = Known { epoch: known.epoch, progress: None };
-                        staged.insert(key, known);
-                    }
+                    self.forget(&mut staged, key);
                     decided.push(Decided::Forget(answer));
+                }
+                Request::Remove { name, force, answer } => {
+                    let keys = self.care.keys_of(&self.contents, &staged, &name);
+                    match self.care.may_remove(&name, force, keys.is_empty()) {
+                        Err(error) => drop(answer.send(Err(error))),
+                        Ok(()) => {
+                            keys.into_iter().for_each(|key| self.forget(&mut staged, key));
+                            decided.push(Decided::Forget(answer));
+                        }
+                    }
+                }
+                Request::Trim(segments, then) => {
+                    let (decision, expired) = self.decide(&segments, &mut staged);
+                    decided.push(Decided::Trim(then, decision, expired));
+                }
+                Request::Subscriptions(segments, ends, answer) => {
+                    let standings = self.care.standings(&self.contents, &staged);
+                    let _ = answer.send(Ok(care::describe(&standings, &segments, &ends)));
                 }
             }
         }
         match self.write(&staged) {
             Ok(()) => {
-                self.entries.extend(staged);
+                let moved = staged.moved;
+                self.accept(staged);
                 decided.into_iter().for_each(Decided::answer);
+                if moved {
+                    self.care.keeping.progress_moved();
+                }
             }
             Err(error) => {
                 let unclear = error.kind() == ErrorKind::Poisoned;
@@ -226,17 +307,65 @@ impl Desk {
         }
     }
 
-    fn known<'a>(&'a self, staged: &'a HashMap<Key, Known>, key: &Key) -> Option<&'a Known> {
-        staged.get(key).or_else(|| self.entries.get(key))
+    fn accept(&mut self, staged: Staged) {
+        self.contents.entries.extend(staged.entries);
+        if let Some(trims) = staged.trims {
+            self.contents.trims = trims;
+        }
+        if let Some(earliest) = staged.earliest {
+            self.care.earliest = earliest;
+        }
     }
 
-    fn write(&mut self, staged: &HashMap<Key, Known>) -> Result<(), Error> {
+    /// What may go, with what was said before it in the same batch: all of it becomes durable with
+    /// one sync, in this order.
+    fn decide(&self, segments: &[Arc<Segment>], staged: &mut Staged) -> (Decision, Vec<Arc<str>>) {
+        let now = self.care.clock.wall().as_millis();
+        let (expired, noted) = self.care.signs_of_life(&self.contents, staged, now);
+        let keys_of = |names: &[Arc<str>], staged: &Staged| -> Vec<Key> {
+            names.iter().flat_map(|n| self.care.keys_of(&self.contents, staged, n)).collect()
+        };
+        for key in keys_of(&expired, staged) {
+            self.forget(staged, key);
+        }
+        for key in keys_of(&noted, staged) {
+            if let Some(known) = self.known(staged, &key) {
+                let known = Known { moved: now, ..known.clone() };
+                staged.entries.insert(key, known);
+            }
+        }
+        let trims = staged.trims.as_ref().unwrap_or(&self.contents.trims);
+        let decision = self.care.decide(&self.contents, staged, segments, trims, now);
+        self.care.keeping.decided(!decision.pins.is_empty());
+        if !decision.segments.is_empty() {
+            staged.trims = Some(decision.trims.clone());
+            staged.earliest = Some(decision.earliest.clone());
+        }
+        (decision, expired)
+    }
+
+    /// The epoch stays, as a floor.
+    fn forget(&self, staged: &mut Staged, key: Key) {
+        if let Some(known) = self.known(staged, &key) {
+            let known = Known { progress: None, ..known.clone() };
+            staged.entries.insert(key, known);
+            staged.moved = true;
+        }
+    }
+
+    fn known<'a>(&'a self, staged: &'a Staged, key: &Key) -> Option<&'a Known> {
+        staged.entries.get(key).or_else(|| self.contents.entries.get(key))
+    }
+
+    fn write(&mut self, staged: &Staged) -> Result<(), Error> {
         const OPERATION: &str = "write to the progress store";
-        if staged.is_empty() {
+        let Staged { entries, trims, .. } = staged;
+        if entries.is_empty() && trims.is_none() {
             return Ok(());
         }
-        let bytes = staged.iter().map(|(key, known)| Files::length(key, known)).sum();
-        if let Err(e) = self.files.room(&self.entries, bytes) {
+        let bytes: usize = entries.iter().map(|(key, known)| Files::length(key, known)).sum();
+        let bytes = bytes + trims.as_ref().map_or(0, Files::trims_length);
+        if let Err(e) = self.files.room(&self.contents, bytes) {
             let path = self.files.path();
             return Err(if is_full(&e) {
                 system(OPERATION, path, e)
@@ -244,7 +373,9 @@ impl Desk {
                 poisoned(OPERATION, path, e)
             });
         }
-        self.files.append(staged.iter()).map_err(|e| poisoned(OPERATION, self.files.path(), e))
+        // Removed segments come last: whatever frees them is read back before them.
+        let written = self.files.append(entries.iter(), trims.as_ref());
+        written.map_err(|e| poisoned(OPERATION, self.files.path(), e))
     }
 }
 
@@ -254,6 +385,7 @@ fn claim(
     key: &Key,
     floor: Epoch,
     start: Option<Offset>,
+    now: i64,
 ) -> Result<Option<(Known, Epoch, Progress)>, Error> {
     let progress = match known.and_then(|known| known.progress.as_ref()) {
         Some(bytes) => Progress::from_bytes(bytes)?,
@@ -268,7 +400,8 @@ fn claim(
             .with_hint("the epochs of this key are used up"));
     };
     let bytes = progress.to_bytes().into();
-    Ok(Some((Known { epoch: epoch.get(), progress: Some(bytes) }, epoch, progress)))
+    let known = Known { epoch: epoch.get(), progress: Some(bytes), moved: now };
+    Ok(Some((known, epoch, progress)))
 }
 
 fn judge(known: Option<&Known>, key: &Key, epoch: Epoch) -> Committed {
@@ -278,6 +411,12 @@ fn judge(known: Option<&Known>, key: &Key, epoch: Epoch) -> Committed {
             None => Committed::Fenced(Epoch::LAST),
         },
         Some(known) if epoch.get() == known.epoch && known.progress.is_some() => Committed::Done,
+        Some(known) if epoch.get() == known.epoch => Committed::Unknown(
+            Error::new(ErrorKind::NotFound, format!("commit progress of {key}")).with_hint(
+                "the subscription was removed, or forgotten, while this member ran; run it again \
+                 to begin anew",
+            ),
+        ),
         _ => Committed::Unknown(
             Error::new(ErrorKind::NotFound, format!("commit progress of {key}"))
                 .with_hint(format!("there is no claim of epoch {epoch}; claim it first")),
@@ -292,6 +431,7 @@ impl Decided {
             Self::Claim(answer, claimed) => drop(answer.send(Ok(claimed))),
             Self::Commit(answer, outcomes) => drop(answer.send(Ok(outcomes))),
             Self::Forget(answer) => drop(answer.send(Ok(()))),
+            Self::Trim(then, decision, expired) => then(Ok((decision, expired))),
         }
     }
 
@@ -299,6 +439,7 @@ impl Decided {
         match self {
             Self::Claim(answer, _) => drop(answer.send(Err(error.clone()))),
             Self::Forget(answer) => drop(answer.send(Err(error.clone()))),
+            Self::Trim(then, ..) => then(Err(error.clone())),
             Self::Commit(answer, outcomes) if unclear => {
                 let each = outcomes.into_iter().map(|outcome| match outcome {
                     Committed::Done => Committed::Unknown(error.clone()),
@@ -327,7 +468,7 @@ impl Worker for Desk {
         if closed {
             if self.dead.is_none() {
                 // Without the mark the next open only proves less.
-                let _ = self.files.close(&self.entries);
+                let _ = self.files.close(&self.contents);
             }
             return Pace::Stop;
         }
@@ -343,12 +484,24 @@ impl Request {
             Self::Commit(_, answer) => drop(answer.send(Err(error))),
             Self::List(answer) => drop(answer.send(Err(error))),
             Self::Forget(_, answer) => drop(answer.send(Err(error))),
+            Self::Trim(_, then) => then(Err(error)),
+            Self::Subscriptions(_, _, answer) => drop(answer.send(Err(error))),
+            Self::Remove { answer, .. } => drop(answer.send(Err(error))),
+            Self::Image(answer) => drop(answer.send(Err(error))),
         }
+    }
+}
+
+impl fmt::Debug for Filing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Filing").field("waiting", &self.queue().0.len()).finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for Desk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Desk").field("entries", &self.entries.len()).finish_non_exhaustive()
+        f.debug_struct("Desk")
+            .field("entries", &self.contents.entries.len())
+            .finish_non_exhaustive()
     }
 }

@@ -1,5 +1,7 @@
 //! Reading: one pass over the stream serves every partition that is asked for.
 
+mod follow;
+mod history;
 mod pass;
 mod scan;
 
@@ -11,23 +13,23 @@ use procession_core::{
     Budget, Chunk, Error, ErrorKind, Offset, Partition, PartitionId, Timestamp, Want,
 };
 
+pub(crate) use self::follow::Follower;
 use self::pass::{Pass, Start, Track};
 use self::scan::{Blocks, Scan, SegmentStart, Stop};
-use crate::disk::DiskFile;
+use crate::disk::{DiskFile, Kind};
 use crate::errors::system;
+use crate::history::{PageFound, PageWanted};
 use crate::index::{self, Spots};
 use crate::segments::Segment;
-use crate::shared::Shared;
+use crate::shared::{Shared, Tail};
 use crate::worker::{Bell, Pace, Worker};
-
-/// Sealed segments that were opened for reading stay open up to this number.
-const OPEN_MAX: usize = 64;
 
 /// A question to the reader, and where the answer goes.
 #[derive(Debug)]
 pub(crate) enum Question {
     Read(Vec<Want>, Budget, oneshot::Sender<Result<Vec<Chunk>, Error>>),
     At(Timestamp, oneshot::Sender<Result<Vec<Offset>, Error>>),
+    History(PageWanted, oneshot::Sender<Result<PageFound, Error>>),
 }
 
 #[derive(Debug, Default)]
@@ -62,13 +64,12 @@ impl Reading {
 #[derive(Debug)]
 pub(crate) struct Reader {
     shared: Arc<Shared>,
-    opened: VecDeque<Arc<Segment>>,
     blocks: Blocks,
 }
 
 impl Reader {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, opened: VecDeque::new(), blocks: Blocks::default() }
+        Self { shared, blocks: Blocks::default() }
     }
 }
 
@@ -88,6 +89,10 @@ impl Worker for Reader {
                 let _ = answer.send(self.at_time(time));
                 Pace::More
             }
+            Some(Question::History(wanted, answer)) if !answer.is_canceled() => {
+                let _ = answer.send(self.history(&wanted));
+                Pace::More
+            }
             Some(_) => Pace::More,
             None if closed => Pace::Stop,
             None => Pace::Idle(None),
@@ -96,9 +101,24 @@ impl Worker for Reader {
 }
 
 impl Reader {
+    /// Reads, and looks again if a segment was removed meanwhile: what its file holds by then says
+    /// nothing. Every time there is one less of what was there at the call.
     fn read(&mut self, wants: &[Want], max: Budget) -> Result<Vec<Chunk>, Error> {
-        let mut tracks = self.tracks(wants)?;
-        let segments = self.shared.segments.all();
+        loop {
+            match self.read_once(wants, max) {
+                Err(Failed::Removed) => {}
+                Err(Failed::Error(error)) => return Err(error),
+                Ok(chunks) => return Ok(chunks),
+            }
+        }
+    }
+
+    fn read_once(&mut self, wants: &[Want], max: Budget) -> Result<Vec<Chunk>, Failed> {
+        let (mut tracks, segments) = {
+            let tail = self.shared.tail();
+            // Under one lock: what is removed between the two would be skipped unseen.
+            (self.tracks(&tail, wants)?, self.shared.segments.all())
+        };
         for track in &mut tracks {
             if !track.done {
                 track.start = self.start(&segments, track.partition, track.from)?;
@@ -111,29 +131,22 @@ impl Reader {
             let segment = &segments[start.segment];
             let file = self.open(segment)?;
             let mut scan = Scan::new(segment, &*file, &mut blocks, start.batch);
-            match pass.run(&mut scan, start, segments.len()) {
+            match pass.run(&mut scan, start, &segments) {
                 Ok(()) => {}
+                Err(_) if self.is_gone(segment) => return Err(self.removed(segment)),
                 Err(Stop::Damaged(at)) if self.shared.skip_corruption => {
-                    let next = scan.after(at).map_err(|e| {
-                        let operation = format!("read log \"{}\"", self.shared.info.name);
-                        system(operation, &segment.path, e)
-                    })?;
-                    pass.skip_to(start.segment, next, segments.len());
+                    let next = scan.after(at).map_err(|e| self.system(e, &segment.path))?;
+                    pass.skip_to(start.segment, next, &segments);
                 }
                 Err(Stop::Damaged(at)) => {
                     let hint = format!(
                         "the bytes at {at} do not read back as they were written; restore the file \
                          from a copy, or open with `skip_corruption(true)`"
                     );
-                    return Err(self
-                        .error(ErrorKind::Corrupt)
-                        .at_path(&segment.path)
-                        .with_hint(hint));
+                    let error = self.error(ErrorKind::Corrupt).at_path(&segment.path);
+                    return Err(error.with_hint(hint).into());
                 }
-                Err(Stop::System(e)) => {
-                    let operation = format!("read log \"{}\"", self.shared.info.name);
-                    return Err(system(operation, &segment.path, e));
-                }
+                Err(Stop::System(e)) => return Err(self.system(e, &segment.path).into()),
             }
         }
         self.blocks = blocks;
@@ -145,24 +158,21 @@ impl Reader {
         Ok(tracks.into_iter().filter(|t| t.next != t.from).map(chunk).collect())
     }
 
-    fn tracks(&self, wants: &[Want]) -> Result<Vec<Track>, Error> {
-        let tail = self.shared.tail();
+    fn tracks(&self, tail: &Tail, wants: &[Want]) -> Result<Vec<Track>, Error> {
         wants
             .iter()
             .map(|want| {
                 let (at, from) = (want.partition.get() as usize, want.from.get());
                 let id = PartitionId { partition: want.partition, ..PartitionId::default() };
-                let (Some(&earliest), Some(&end)) = (tail.earliest.get(at), tail.ends.get(at))
-                else {
+                let Some(&end) = tail.ends.get(at) else {
                     let hint = format!("the log has {} partitions, from 0", tail.ends.len());
                     return Err(self.error(ErrorKind::NotFound).in_partition(id).with_hint(hint));
                 };
-                let misplaced = |kind| self.error(kind).in_partition(id).at_offset(want.from);
-                if from < earliest {
-                    return Err(misplaced(ErrorKind::Trimmed));
-                }
+                self.refuse_trimmed(want.partition, from, &tail.earliest)?;
                 if from > end {
-                    return Err(misplaced(ErrorKind::NotYetWritten)
+                    let error = self.error(ErrorKind::NotYetWritten).in_partition(id);
+                    return Err(error
+                        .at_offset(want.from)
                         .with_hint(format!("not yet written, the partition ends at {end}")));
                 }
                 Ok(Track {
@@ -179,17 +189,52 @@ impl Reader {
             .collect()
     }
 
+    fn refuse_trimmed(&self, partition: Partition, from: u64, base: &[u64]) -> Result<(), Error> {
+        let earliest = base.get(partition.get() as usize).copied().unwrap_or(0);
+        if from >= earliest {
+            return Ok(());
+        }
+        let id = PartitionId { partition, ..PartitionId::default() };
+        let error = self.error(ErrorKind::Trimmed).in_partition(id).at_offset(Offset::new(from));
+        Err(error.with_hint(format!(
+            "removed by retention, the partition begins at {earliest} now; read from there on"
+        )))
+    }
+
+    /// Whether the file of a segment is gone or another one by now: the segment was removed, here or
+    /// by the writer of a log that this process only reads. It leaves the stream then, unless it is
+    /// all that is left; that is for whoever follows the writer to see.
+    fn is_gone(&self, segment: &Segment) -> bool {
+        let shared = &*self.shared;
+        let missing = || matches!(shared.folder.disk.kind(&segment.path), Ok(Kind::Missing));
+        if segment.is_removed() {
+            return true;
+        }
+        // Lost is not removed: that is an error of the read.
+        let gone = shared.read_only
+            && missing()
+            && crate::progress::removed_segments(&shared.folder, shared.log).contains(segment.id());
+        if gone && shared.segments.all().len() > 1 {
+            shared.remove_these(&[segment.id()]);
+        }
+        gone
+    }
+
     fn error(&self, kind: ErrorKind) -> Error {
         Error::new(kind, format!("read log \"{}\"", self.shared.info.name))
     }
 
+    fn system(&self, cause: std::io::Error, path: &std::path::Path) -> Error {
+        system(format!("read log \"{}\"", self.shared.info.name), path, cause)
+    }
+
     /// The best place at or before a record.
     fn start(
-        &mut self,
+        &self,
         segments: &[Arc<Segment>],
         partition: Partition,
         from: u64,
-    ) -> Result<Start, Error> {
+    ) -> Result<Start, Failed> {
         let at = partition.get();
         let after = segments.partition_point(|s| s.header.base[at as usize] <= from);
         let number = after.saturating_sub(1);
@@ -207,7 +252,8 @@ impl Reader {
     }
 
     /// Loads the spots of a sealed segment; without an index file reading begins at its start.
-    fn load(&mut self, segment: &Arc<Segment>) -> Result<(), Error> {
+    fn load(&self, segment: &Arc<Segment>) -> Result<(), Failed> {
+        self.shared.files.note(segment);
         if segment.cached().spots.is_some() {
             return Ok(());
         }
@@ -215,38 +261,41 @@ impl Reader {
         let (path, partitions) = (shared.folder.index(segment.id()), segment.header.base.len());
         let disk = &shared.folder.disk;
         let read = index::read(disk, &path, shared.log, segment.id(), segment.end(), partitions)
-            .map_err(|e| system(format!("read log \"{}\"", shared.info.name), &path, e))?;
+            .map_err(|e| self.system(e, &path))?;
         let spots = read.map_or_else(|| Spots::new(partitions), |(spots, _)| spots);
-        segment.cached().spots = Some(spots);
-        self.keep_open(segment);
+        let mut cached = segment.cached();
+        (cached.spots, cached.indexed) = (Some(spots), true);
         Ok(())
     }
 
-    fn open(&mut self, segment: &Arc<Segment>) -> Result<Arc<dyn DiskFile>, Error> {
-        let was_open = segment.cached().file.is_some();
-        let file = segment.file(&*self.shared.folder.disk).map_err(|e| {
-            system(format!("read log \"{}\"", self.shared.info.name), &segment.path, e)
-        })?;
-        if !was_open {
-            self.keep_open(segment);
+    fn open(&self, segment: &Arc<Segment>) -> Result<Arc<dyn DiskFile>, Failed> {
+        let opened = self.shared.files.file(segment, &*self.shared.folder.disk);
+        match opened {
+            Err(_) if self.is_gone(segment) => Err(self.removed(segment)),
+            opened => Ok(opened.map_err(|e| self.system(e, &segment.path))?),
         }
-        Ok(file)
     }
 
-    fn keep_open(&mut self, segment: &Arc<Segment>) {
-        if self.opened.iter().any(|open| open.id() == segment.id()) {
-            return;
+    /// The segment was removed: look again, unless there is nothing else to look at yet.
+    fn removed(&self, segment: &Segment) -> Failed {
+        if segment.is_removed() {
+            return Failed::Removed;
         }
-        self.opened.push_back(Arc::clone(segment));
-        if self.opened.len() > OPEN_MAX
-            && let Some(cold) = self.opened.pop_front()
-        {
-            *cold.cached() = crate::segments::Cached::default();
-        }
+        Failed::Error(self.error(ErrorKind::Trimmed).at_path(&segment.path))
     }
 
     /// For each partition the first offset that was taken at or after `time`.
-    fn at_time(&mut self, time: Timestamp) -> Result<Vec<Offset>, Error> {
+    fn at_time(&self, time: Timestamp) -> Result<Vec<Offset>, Error> {
+        loop {
+            match self.at_time_once(time) {
+                Err(Failed::Removed) => {}
+                Err(Failed::Error(error)) => return Err(error),
+                Ok(offsets) => return Ok(offsets),
+            }
+        }
+    }
+
+    fn at_time_once(&self, time: Timestamp) -> Result<Vec<Offset>, Failed> {
         let (time, mut blocks) = (time.as_millis(), Blocks::default());
         let segments = self.shared.segments.all();
         let after = segments.partition_point(|s| s.header.log_time < time);
@@ -257,24 +306,41 @@ impl Reader {
             }
             let file = self.open(segment)?;
             let mut scan = Scan::new(segment, &*file, &mut blocks, SegmentStart::of(segment));
-            let walked = scan.walk(|header, frame| {
+            let walked = scan.walk(|header, frame, _| {
                 if header.log_time < time {
                     offsets[frame.place.partition as usize] = frame.place.offset + 1;
                 }
                 header.log_time < time
             });
             if let Err(stop) = walked {
+                if self.is_gone(segment) {
+                    return Err(self.removed(segment));
+                }
                 let operation = format!("look up a time in log \"{}\"", self.shared.info.name);
-                return Err(match stop {
+                let error = match stop {
                     Stop::System(e) => system(operation, &segment.path, e),
                     Stop::Damaged(at) => Error::new(ErrorKind::Corrupt, operation)
                         .at_path(&segment.path)
                         .with_hint(format!("damaged bytes at {at}")),
-                });
+                };
+                return Err(error.into());
             }
         }
         let tail = self.shared.tail();
         let known = offsets.into_iter().zip(tail.earliest.iter().zip(&tail.ends));
         Ok(known.map(|(at, (low, high))| Offset::new(at.clamp(*low, *high))).collect())
+    }
+}
+
+/// Why a pass came to nothing.
+enum Failed {
+    /// A segment in its way was removed: look again.
+    Removed,
+    Error(Error),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
     }
 }

@@ -1,10 +1,13 @@
 //! What is wanted of the stream, while it goes by.
 
+use std::sync::Arc;
+
 use procession_core::{Budget, Partition, RoutingEpoch, Stored, Timestamp};
 
 use super::scan::{Scan, Stop};
-use crate::format::batch::{BATCH_HEADER, BatchHeader};
+use crate::format::batch::BatchHeader;
 use crate::format::frame::Frame;
+use crate::segments::Segment;
 
 /// A pass that has found something stops after so many bytes.
 const PASS_MAX: u64 = if cfg!(test) { 1 << 14 } else { 1 << 23 };
@@ -67,21 +70,27 @@ impl<'a> Pass<'a> {
     }
 
     /// Goes on behind damage: at the next batch, or in the next segment.
-    pub(super) fn skip_to(&mut self, segment: usize, next: Option<u64>, segments: usize) {
+    pub(super) fn skip_to(&mut self, segment: usize, next: Option<u64>, segments: &[Arc<Segment>]) {
         match next {
             Some(byte) => self.at = Start { segment, frame: byte, batch: byte },
             None => self.end_segment(segment, segments),
         }
     }
 
-    pub(super) fn end_segment(&mut self, segment: usize, segments: usize) {
+    pub(super) fn end_segment(&mut self, segment: usize, segments: &[Arc<Segment>]) {
         let next = segment + 1;
-        if next == segments {
-            // Everything that could be read was read: what is still wanted is not there.
-            for track in self.tracks.iter_mut().filter(|t| !t.done) {
-                track.next = track.end.max(track.next);
-                track.done = true;
+        for track in self.tracks.iter_mut().filter(|t| !t.done) {
+            match segments.get(next) {
+                // Everything that could be read was read: what is still wanted is not there.
+                None => track.next = track.end.max(track.next),
+                // Between the two there may be segments that retention removed.
+                Some(next) if track.start.segment <= segment => {
+                    let base = next.header.base[track.partition.get() as usize];
+                    track.next = track.next.max(base.min(track.end));
+                }
+                Some(_) => {}
             }
+            track.done = track.next >= track.end;
         }
         self.at = Start { segment: next, frame: 0, batch: 0 };
     }
@@ -97,13 +106,13 @@ impl<'a> Pass<'a> {
         &mut self,
         scan: &mut Scan<'_>,
         start: Start,
-        segments: usize,
+        segments: &[Arc<Segment>],
     ) -> Result<(), Stop> {
         let mut frame_at = (start.frame > start.batch).then_some(start.frame);
         let begin = start.batch;
         while let Some(header) = scan.header()? {
-            let body_at = scan.at + BATCH_HEADER as u64;
-            let end = body_at + u64::from(header.body);
+            let batch_at = scan.at;
+            let (body_at, end) = scan.frames(&header)?;
             let mut at = frame_at.take().unwrap_or(body_at);
             let mut changed = false;
             while at < end {
@@ -111,9 +120,9 @@ impl<'a> Pass<'a> {
                 changed |= self.take(scan, &frame, &header, at)?;
                 at += frame.length as u64;
             }
-            scan.at = end;
-            self.at = Start { segment: start.segment, frame: end, batch: end };
-            self.scanned += end - begin.max(body_at - BATCH_HEADER as u64);
+            scan.leave(&header);
+            self.at = Start { segment: start.segment, frame: scan.at, batch: scan.at };
+            self.scanned += scan.at - begin.max(batch_at);
             let full = self.found && self.scanned > PASS_MAX;
             if full || (changed && self.next_start().is_none_or(|next| next > self.at)) {
                 return Ok(());

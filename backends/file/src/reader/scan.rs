@@ -7,6 +7,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::disk::{DiskFile, read_full};
 use crate::format::batch::{BATCH_HEADER, BatchHeader};
+use crate::format::codec;
 use crate::format::frame::{FRAME_HEADER, Frame};
 use crate::segments::Segment;
 
@@ -22,6 +23,8 @@ pub(super) struct Scan<'a> {
     pub(super) end: u64,
     pub(super) block: Bytes,
     pub(super) block_at: u64,
+    /// How much is read at once.
+    block_bytes: usize,
 }
 
 impl<'a> Scan<'a> {
@@ -32,7 +35,14 @@ impl<'a> Scan<'a> {
         at: u64,
     ) -> Self {
         let at = at.max(SegmentStart::of(segment));
-        Self { segment, file, blocks, at, end: segment.end(), block: Bytes::new(), block_at: 0 }
+        let (block, block_at, block_bytes) = (Bytes::new(), 0, BLOCK);
+        Self { segment, file, blocks, at, end: segment.end(), block, block_at, block_bytes }
+    }
+
+    /// Reads less at once, for a look at single records.
+    pub(super) const fn in_small_blocks(mut self) -> Self {
+        self.block_bytes = BLOCK / 4;
+        self
     }
 
     /// The header of the batch at `at`; `None` at the end of the segment.
@@ -82,7 +92,7 @@ impl<'a> Scan<'a> {
         let inside =
             at >= self.block_at && at + len as u64 <= self.block_at + self.block.len() as u64;
         if !inside {
-            let size = (BLOCK.max(len) as u64).min(self.end.saturating_sub(at)) as usize;
+            let size = (self.block_bytes.max(len) as u64).min(self.end.saturating_sub(at)) as usize;
             let mut block = self.blocks.take(size);
             let n = read_full(self.file, &mut block, at).map_err(Stop::System)?;
             if n < len {
@@ -95,24 +105,56 @@ impl<'a> Scan<'a> {
         Ok(&self.block[(at - self.block_at) as usize..])
     }
 
-    /// Every frame in order, as long as `visit` says so.
+    /// Every frame in order with its bytes, as long as `visit` says so.
     pub(super) fn walk(
         &mut self,
-        mut visit: impl FnMut(&BatchHeader, &Frame) -> bool,
+        mut visit: impl FnMut(&BatchHeader, &Frame, &[u8]) -> bool,
     ) -> Result<(), Stop> {
         while let Some(header) = self.header()? {
-            let mut at = self.at + BATCH_HEADER as u64;
-            let end = at + u64::from(header.body);
+            let (mut at, end) = self.frames(&header)?;
             while at < end {
                 let frame = self.frame(at, end)?;
-                if !visit(&header, &frame) {
+                if !visit(&header, &frame, self.bytes(at, frame.length)?) {
                     return Ok(());
                 }
                 at += frame.length as u64;
             }
-            self.at = end;
+            self.leave(&header);
         }
         Ok(())
+    }
+
+    /// From where to where `frame` finds the frames of the batch at `at`.
+    pub(super) fn frames(&mut self, header: &BatchHeader) -> Result<(u64, u64), Stop> {
+        let from = self.at + BATCH_HEADER as u64;
+        if header.records == 0 {
+            // A mark, or a table of producers.
+            return Ok((from, from));
+        }
+        let body = header.body as usize;
+        if header.codec == 0 {
+            return Ok((from, from + body as u64));
+        }
+        self.bytes(from, body)?;
+        let start = (from - self.block_at) as usize;
+        let packed = self.block.slice(start..start + body);
+        let (salt, at, blocks) = (self.segment.salt, self.at, &mut *self.blocks);
+        let plain = codec::unpack(header.codec, &packed, salt, at, |length| blocks.take(length))
+            .ok_or(Stop::Damaged(at))?;
+        drop(packed);
+        // As if they lay there in the file; `leave` forgets them.
+        let end = from + plain.len() as u64;
+        self.blocks.keep(plain.clone());
+        (self.block, self.block_at) = (plain, from);
+        Ok((from, end))
+    }
+
+    /// Goes on behind the batch at `at`.
+    pub(super) fn leave(&mut self, header: &BatchHeader) {
+        if header.codec != 0 {
+            self.block = Bytes::new();
+        }
+        self.at += BATCH_HEADER as u64 + u64::from(header.body);
     }
 }
 

@@ -4,26 +4,38 @@
 //! they are not scanned. The last one is. What a mark or a later header proves durable must read
 //! back, else it is corruption; what nothing proves is cut where it stops making sense, and what is
 //! left of it is rewritten into a fresh segment and synced, because after a failed sync a page
-//! that reads well need not be on the disk.
+//! that reads well need not be on the disk. Without room for a fresh segment it is rewritten where
+//! it is.
 
+mod check;
+mod in_place;
 mod scan;
+mod stream;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use procession_core::{Error, ErrorKind};
+use procession_core::{Error, ErrorKind, Sequence};
 
+pub(crate) use self::check::check_segment;
 use self::scan::{Piece, Scanned, for_each, prove, scan, used};
+use self::stream::Sealed;
 use crate::disk::{DiskFile, Kind, read_whole, write_all};
 use crate::errors::{is_full, system};
-use crate::format::Salt;
-use crate::format::batch::{BATCH_HEADER, BatchHeader, StreamPosition};
+use crate::format::batch::{BATCH_HEADER, BatchHeader, PRODUCERS, StreamPosition};
+use crate::format::codec::{self, Codec};
 use crate::format::frame::{self, Frame};
-use crate::format::segment::{BadSegment, SegmentHeader};
+use crate::format::producers::{self as table, NumberedPlace};
+use crate::format::segment::{self, BadSegment, SegmentHeader};
+use crate::format::{Salt, u16_at};
 use crate::groups::{GroupHash, GroupLast, Groups, Lookup};
 use crate::index::{self, Spot, Spots};
+use crate::producers::Producers;
 use crate::report::{Quarantined, RecoveryReport};
+use crate::round::NO_SEQUENCE;
+use crate::sections;
 use crate::segments::{Cached, Folder, QUARANTINE, Segment};
+use crate::trims::Trims;
 
 /// What to recover, and how.
 #[derive(Debug)]
@@ -34,8 +46,13 @@ pub(crate) struct Recovery<'a> {
     pub(crate) routing: u32,
     pub(crate) groups_max: usize,
     pub(crate) skip_corruption: bool,
+    pub(crate) segment_bytes: u64,
+    /// How new batches are packed.
+    pub(crate) codec: Codec,
     /// Log time of a new log.
     pub(crate) now: i64,
+    /// What retention removed.
+    pub(crate) trims: Trims,
 }
 
 /// A log that goes on.
@@ -52,32 +69,35 @@ pub(crate) struct Recovered {
     pub(crate) time: i64,
     pub(crate) open_count: u64,
     pub(crate) groups: Groups,
+    pub(crate) producers: Producers,
+    /// What retention removed, and what was missing and is given up.
+    pub(crate) trims: Trims,
 }
+
+/// The segments that are there, oldest first, and what they say of themselves.
+struct Found {
+    ids: Vec<u64>,
+    headers: Vec<SegmentHeader>,
+    sizes: Vec<u64>,
+}
+
+/// The last sequence and offset of each key of a partition.
+type Lasts = HashMap<Box<[u8]>, (u64, u64)>;
 
 impl Recovery<'_> {
     /// Recovers the stream, or begins it.
-    pub(crate) fn run(&self, ids: &[u64], report: &mut RecoveryReport) -> Result<Recovered, Error> {
-        let Some((&last, sealed)) = ids.split_last() else { return self.begin(report) };
-        for pair in ids.windows(2) {
-            if pair[0] + 1 != pair[1] {
-                let missing = self.folder.segment(pair[0] + 1);
-                return Err(self
-                    .error(ErrorKind::Corrupt)
-                    .at_path(missing)
-                    .with_hint("a segment in the middle is missing; restore it from a copy"));
-            }
-        }
-        let headers = ids.iter().map(|id| self.header(*id)).collect::<Result<Vec<_>, _>>()?;
-        let mut segments = Vec::with_capacity(ids.len() + 1);
-        let mut older: Vec<Arc<dyn Lookup>> = Vec::new();
-        for (number, id) in sealed.iter().enumerate() {
-            let end = headers[number + 1].previous_end;
-            let (segment, lookup) = self.sealed(*id, headers[number].clone(), end, report)?;
-            segments.push(segment);
-            older.push(lookup);
-        }
-        let trimmed = headers[0].log_number > 0;
-        let header = headers[headers.len() - 1].clone();
+    pub(crate) fn run(
+        &mut self,
+        ids: &[u64],
+        report: &mut RecoveryReport,
+    ) -> Result<Recovered, Error> {
+        let Some(found) = self.stream(ids, report)? else { return self.begin(report) };
+        let Sealed { mut segments, older, trimmed } = self.sealed_segments(&found, report)?;
+        segments.reserve(2);
+        let (last, header) = match (found.ids.last(), found.headers.last()) {
+            (Some(last), Some(header)) => (*last, header.clone()),
+            _ => return Err(self.error(ErrorKind::Corrupt)),
+        };
         let path = self.folder.segment(last);
         let file = self.open(last)?;
         let bytes = read_whole(&*file).map_err(|e| system(OPERATION, &path, e))?;
@@ -89,6 +109,16 @@ impl Recovery<'_> {
         scanned.proven = prove(readable, &header, &scanned, start);
         if scanned.closed && used <= scanned.end {
             report.clean = true;
+            // Nothing is added to a segment of an older format.
+            // And its header must say how its batches are packed.
+            let wanted = self.codec.bit();
+            let goes_on = u16_at(&bytes, 8) == segment::VERSION && header.codecs & wanted == wanted;
+            if !goes_on {
+                let keep = scanned.end;
+                return self.rewrite(
+                    segments, older, header, &*file, &bytes, &scanned, keep, trimmed, report,
+                );
+            }
             return self.go_on(segments, older, header, file, &bytes, scanned, trimmed);
         }
         let mut keep = scanned.proven;
@@ -105,6 +135,12 @@ impl Recovery<'_> {
             report.cut_bytes = (used - scanned.end) as u64;
             report.cut_may_have_been_acknowledged = true;
         }
+        // A fresh segment is safer: it leaves the doubtful pages alone. But it needs room.
+        let spare = self.folder.ensure_spare();
+        if spare.as_ref().is_err_and(is_full) && report.quarantined.is_empty() {
+            self.rewrite_in_place(&*file, &path, &bytes, &mut scanned, keep, report)?;
+            return self.go_on(segments, older, header, file, &bytes, scanned, trimmed);
+        }
         self.rewrite(segments, older, header, &*file, &bytes, &scanned, keep, trimmed, report)
     }
 
@@ -113,6 +149,7 @@ impl Recovery<'_> {
         report.created = true;
         let header = SegmentHeader {
             log: self.log,
+            codecs: self.codec.bit(),
             id: 1,
             open_count: 1,
             log_number: 0,
@@ -135,10 +172,12 @@ impl Recovery<'_> {
             time: self.now,
             open_count: 1,
             groups: Groups::new(self.groups_max, 1, Vec::new(), false),
+            producers: Producers::new(self.segment_bytes),
+            trims: Trims::default(),
         })
     }
 
-    fn header(&self, id: u64) -> Result<SegmentHeader, Error> {
+    pub(crate) fn header(&self, id: u64) -> Result<(SegmentHeader, u64), Error> {
         let path = self.folder.segment(id);
         let file = self.open(id)?;
         let mut bytes = vec![0; SegmentHeader::size(self.partitions)];
@@ -148,7 +187,7 @@ impl Recovery<'_> {
             Err(BadSegment::Newer(version)) => {
                 return Err(self.error(ErrorKind::Version).at_path(path).with_hint(format!(
                     "format version {version}, this build reads {}; upgrade the program",
-                    crate::format::VERSION
+                    segment::VERSION
                 )));
             }
             Err(BadSegment::Damaged) => {
@@ -164,7 +203,13 @@ impl Recovery<'_> {
                 header.id, header.log, self.log
             )));
         }
-        Ok(header)
+        if let Some(remedy) = codec::missing(header.codecs) {
+            return Err(self.error(ErrorKind::Unsupported).at_path(path).with_hint(format!(
+                "it may have compressed batches that this build cannot read; {remedy}"
+            )));
+        }
+        let size = file.size().map_err(|e| system(OPERATION, &self.folder.segment(id), e))?;
+        Ok((header, size))
     }
 
     fn open(&self, id: u64) -> Result<Arc<dyn DiskFile>, Error> {
@@ -181,6 +226,7 @@ impl Recovery<'_> {
         &self,
         id: u64,
         header: SegmentHeader,
+        size: u64,
         end: u64,
         report: &mut RecoveryReport,
     ) -> Result<(Arc<Segment>, Arc<dyn Lookup>), Error> {
@@ -190,7 +236,8 @@ impl Recovery<'_> {
         let read =
             index::read(disk, &index_path, self.log, id, end, self.partitions).map_err(fail)?;
         if let Some((_, lookup)) = read {
-            let segment = Segment::new(header, path, end, Cached::default());
+            let cached = Cached { indexed: true, ..Cached::default() };
+            let segment = Segment::new(header, path, end, size, cached);
             return Ok((Arc::new(segment), Arc::new(lookup)));
         }
         let file = self.open(id)?;
@@ -214,10 +261,10 @@ impl Recovery<'_> {
             pieces.append(&mut more.pieces);
             at = more.end.max(found + 1);
         }
-        let (spots, groups) = self.contents(bytes, &pieces);
+        let (spots, groups) = self.contents(bytes, header.salt(), &pieces);
         let (cached, lookup) = self.index(id, end, spots, groups)?;
-        report.indexes_rebuilt += u64::from(cached.spots.is_none());
-        Ok((Arc::new(Segment::new(header, path, end, cached)), lookup))
+        report.indexes_rebuilt += u64::from(cached.indexed);
+        Ok((Arc::new(Segment::new(header, path, end, size, cached)), lookup))
     }
 
     /// Writes the index of a segment and reads it back. A full disk must not keep a log closed:
@@ -234,7 +281,7 @@ impl Recovery<'_> {
         match index::write(&**disk, &path, self.log, id, end, &spots, &mut groups) {
             Ok(()) => {}
             Err(e) if is_full(&e) => {
-                let cached = Cached { spots: Some(spots), file: None };
+                let cached = Cached { spots: Some(spots), ..Cached::default() };
                 return Ok((cached, Arc::new(index::GroupsList::new(groups))));
             }
             Err(e) => return Err(fail(e)),
@@ -245,30 +292,33 @@ impl Recovery<'_> {
                 "an index that was just written does not read back; the disk or its memory is bad",
             ));
         };
-        Ok((Cached::default(), Arc::new(lookup)))
+        Ok((Cached { indexed: true, ..Cached::default() }, Arc::new(lookup)))
     }
 
     /// What an index holds of these batches.
-    fn contents(&self, bytes: &[u8], pieces: &[Piece]) -> (Spots, Vec<GroupLast>) {
+    fn contents(&self, bytes: &[u8], salt: Salt, pieces: &[Piece]) -> (Spots, Vec<GroupLast>) {
         let hash = GroupHash::of(self.log);
         let mut spots = Spots::new(self.partitions);
-        let mut last: HashMap<(u32, &[u8]), (u64, u64)> = HashMap::new();
-        for_each(bytes, pieces, |piece, at, frame| {
+        let mut last: Vec<Lasts> = Vec::new();
+        last.resize_with(self.partitions, HashMap::new);
+        for_each(bytes, salt, pieces, |piece, at, frame, bytes| {
             let place = frame.place;
             let (batch, at32) = (piece.at as u32, at as u32);
             spots.add(place.partition, Spot { offset: place.offset, batch, frame: at32 });
             if frame.has_key() {
-                let key = frame.key();
-                let key = &bytes[at + key.start..at + key.end];
-                last.insert((place.partition, key), (place.sequence, place.offset));
+                let (key, now) = (&bytes[frame.key()], (place.sequence, place.offset));
+                let last = &mut last[place.partition as usize];
+                match last.get_mut(key) {
+                    Some(known) => *known = now,
+                    None => drop(last.insert(key.into(), now)),
+                }
             }
         });
-        let groups = last.into_iter().map(|((partition, key), (sequence, offset))| GroupLast {
-            hash: hash.hash(partition, key),
-            partition,
-            key: key.into(),
-            sequence,
-            offset,
+        let groups = last.into_iter().zip(0_u32..).flat_map(|(last, partition)| {
+            last.into_iter().map(move |(key, (sequence, offset))| {
+                let hash = hash.hash(partition, &key);
+                GroupLast { hash, partition, key, sequence, offset }
+            })
         });
         (spots, groups.collect())
     }
@@ -278,7 +328,7 @@ impl Recovery<'_> {
     fn go_on(
         &self,
         mut segments: Vec<Arc<Segment>>,
-        older: Vec<Arc<dyn Lookup>>,
+        older: Vec<(u64, Arc<dyn Lookup>)>,
         header: SegmentHeader,
         file: Arc<dyn DiskFile>,
         bytes: &[u8],
@@ -286,12 +336,14 @@ impl Recovery<'_> {
         trimmed: bool,
     ) -> Result<Recovered, Error> {
         let mut groups = Groups::new(self.groups_max, header.id, older, trimmed);
-        let (spots, _) = self.contents(bytes, &scanned.pieces);
+        let (spots, _) = self.contents(bytes, header.salt(), &scanned.pieces);
         let (next, log_number) = self.replay(bytes, &header, &scanned.pieces, &mut groups);
-        let cached = Cached { spots: Some(spots), file: Some(Arc::clone(&file)) };
+        let producers = self.producers(bytes, header.salt(), &scanned.pieces);
+        let (spots, open) = (Some(spots), Some(Arc::clone(&file)));
+        let cached = Cached { spots, file: open, indexed: false };
         let path = self.folder.segment(header.id);
-        let byte = scanned.end as u64;
-        segments.push(Arc::new(Segment::new(header, path, byte, cached)));
+        let (byte, size) = (scanned.end as u64, bytes.len() as u64);
+        segments.push(Arc::new(Segment::new(header, path, byte, size, cached)));
         Ok(Recovered {
             segments,
             file,
@@ -302,6 +354,8 @@ impl Recovery<'_> {
             time: scanned.time,
             open_count: scanned.open_count + 1,
             groups,
+            trims: self.trims.clone(),
+            producers,
         })
     }
 
@@ -310,7 +364,7 @@ impl Recovery<'_> {
     fn rewrite(
         &self,
         mut segments: Vec<Arc<Segment>>,
-        mut older: Vec<Arc<dyn Lookup>>,
+        mut older: Vec<(u64, Arc<dyn Lookup>)>,
         header: SegmentHeader,
         file: &dyn DiskFile,
         bytes: &[u8],
@@ -321,10 +375,10 @@ impl Recovery<'_> {
     ) -> Result<Recovered, Error> {
         let split = scanned.pieces.partition_point(|piece| piece.frames_to <= keep);
         let (kept, tail) = scanned.pieces.split_at(split);
-        let (spots, last) = self.contents(bytes, kept);
+        let (spots, last) = self.contents(bytes, header.salt(), kept);
         let (id, end) = (header.id, keep as u64);
         let (cached, lookup) = self.index(id, end, spots, last)?;
-        older.push(lookup);
+        older.push((id, lookup));
 
         // Only for the numbers: the groups of `kept` are in the index now.
         let mut forget = Groups::new(usize::MAX, id, Vec::new(), trimmed);
@@ -332,6 +386,8 @@ impl Recovery<'_> {
         let open_count = scanned.open_count + 1;
         let fresh = SegmentHeader {
             log: self.log,
+            // What is rewritten keeps its codec.
+            codecs: self.codec.bit() | header.codecs,
             id: id + 1,
             open_count,
             log_number,
@@ -341,14 +397,29 @@ impl Recovery<'_> {
         };
         let start = SegmentHeader::size(self.partitions);
         let synced = StreamPosition { segment: id, byte: end };
-        let (batches, pieces) = self.reseal(bytes, tail, start, fresh.salt(), open_count, synced);
+        let producers = self.producers(bytes, header.salt(), &scanned.pieces);
+        let mut batches = producers.snapshot().map_or_else(Vec::new, |table| {
+            let blank = BatchHeader {
+                log_number,
+                open_count,
+                log_time: fresh.log_time,
+                synced,
+                routing: self.routing,
+                ..BatchHeader::default()
+            };
+            sections::table_batch(table, blank, fresh.salt(), start as u64)
+        });
+        let tail_at = start + batches.len();
+        let salts = [header.salt(), fresh.salt()];
+        let (tail, pieces) = self.reseal(bytes, tail, tail_at, salts, open_count, synced);
+        batches.extend_from_slice(&tail);
         report.rewritten_records = pieces.iter().map(|piece| u64::from(piece.records)).sum();
 
         let mut whole = vec![0; start];
         whole.extend_from_slice(&batches);
         let mut groups = Groups::new(self.groups_max, id + 1, older, trimmed);
         let (next, log_number) = self.replay(&whole, &fresh, &pieces, &mut groups);
-        let (spots, _) = self.contents(&whole, &pieces);
+        let (spots, _) = self.contents(&whole, fresh.salt(), &pieces);
         let path = self.folder.segment(id + 1);
         let (segment, fresh_file) = self
             .folder
@@ -357,7 +428,8 @@ impl Recovery<'_> {
         segment.cached().spots = Some(spots);
         // What lies behind is never read again; without the room nothing is lost either.
         let _ = file.set_size(end);
-        let old = Segment::new(header, self.folder.segment(id), end, cached);
+        let size = file.size().unwrap_or(end);
+        let old = Segment::new(header, self.folder.segment(id), end, size, cached);
         segments.push(Arc::new(old));
         segments.push(Arc::clone(&segment));
         Ok(Recovered {
@@ -370,6 +442,8 @@ impl Recovery<'_> {
             time: scanned.time,
             open_count,
             groups,
+            trims: self.trims.clone(),
+            producers,
         })
     }
 
@@ -387,27 +461,52 @@ impl Recovery<'_> {
         for piece in pieces {
             log_number = log_number.max(piece.first_log_number + u64::from(piece.records));
         }
-        for_each(bytes, pieces, |_, at, frame| {
+        for_each(bytes, header.salt(), pieces, |_, _, frame, bytes| {
             let place = frame.place;
             if let Some(next) = next.get_mut(place.partition as usize) {
                 *next = (*next).max(place.offset + 1);
             }
             if frame.has_key() {
-                let key = frame.key();
-                let key = &bytes[at + key.start..at + key.end];
+                let key = &bytes[frame.key()];
                 groups.recovered(hash.hash(place.partition, key), key, place);
             }
         });
         (next, log_number)
     }
 
-    /// The same frames, for another segment.
+    /// Who has numbered records, as the segment's tables and stamps say.
+    fn producers(&self, bytes: &[u8], salt: Salt, pieces: &[Piece]) -> Producers {
+        let mut producers = Producers::new(self.segment_bytes);
+        for piece in pieces {
+            if piece.header.flags & PRODUCERS != 0 {
+                let table = &bytes[piece.frames_from..piece.frames_to];
+                if let Some((highest, entries)) = table::decode(table, salt, piece.at as u64) {
+                    producers.recovered(highest, entries);
+                }
+            }
+            let Some(stamp) = piece.header.stamp else { continue };
+            let mut number = stamp.base;
+            for_each(bytes, salt, std::slice::from_ref(piece), |_, _, frame, bytes| {
+                let place = NumberedPlace {
+                    partition: frame.place.partition,
+                    offset: frame.place.offset,
+                    sequence: frame.sequence().map_or(NO_SEQUENCE, Sequence::get),
+                    content: frame.content(bytes),
+                };
+                producers.replayed(stamp.producer, number, place);
+                number += 1;
+            });
+        }
+        producers
+    }
+
+    /// The same frames, for another segment: from under one salt to another.
     fn reseal(
         &self,
         bytes: &[u8],
         tail: &[Piece],
         start: usize,
-        salt: Salt,
+        [from, salt]: [Salt; 2],
         open_count: u64,
         synced: StreamPosition,
     ) -> (Vec<u8>, Vec<Piece>) {
@@ -418,13 +517,23 @@ impl Recovery<'_> {
             let header_at = out.len();
             out.resize(header_at + BATCH_HEADER, 0);
             let frames_at = out.len();
-            out.extend_from_slice(&bytes[piece.frames_from..piece.frames_to]);
-            let mut frame_at = frames_at;
-            while let Some(frame) = Frame::peek(&out[frame_at..], out.len() - frame_at) {
-                frame::reseal(&mut out[frame_at..frame_at + frame.length], salt);
+            let mut frames = if piece.header.codec == 0 {
+                bytes[piece.frames_from..piece.frames_to].to_vec()
+            } else {
+                piece.unpack(bytes, from).to_vec()
+            };
+            let mut frame_at = 0;
+            while let Some(frame) = Frame::peek(&frames[frame_at..], frames.len() - frame_at) {
+                frame::reseal(&mut frames[frame_at..frame_at + frame.length], salt);
                 frame_at += frame.length;
             }
+            let codec = Codec::of(piece.header.codec).unwrap_or_default();
+            let packed = codec.pack(&frames, salt, at as u64, &mut out);
+            if !packed {
+                out.extend_from_slice(&frames);
+            }
             let header = BatchHeader {
+                codec: if packed { codec.number() } else { 0 },
                 body: (out.len() - frames_at) as u32,
                 records: piece.records,
                 log_number: piece.first_log_number,

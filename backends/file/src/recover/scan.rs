@@ -1,7 +1,12 @@
 //! What the bytes of a segment say, before anything is believed.
 
-use crate::format::batch::{BATCH_HEADER, BatchHeader, CLOSED};
+use bytes::{Bytes, BytesMut};
+
+use crate::format::Salt;
+use crate::format::batch::{BATCH_HEADER, BatchHeader, CLOSED, PRODUCERS};
+use crate::format::codec;
 use crate::format::frame::Frame;
+use crate::format::producers;
 use crate::format::segment::SegmentHeader;
 
 /// A run of sound frames of one batch.
@@ -17,6 +22,13 @@ pub(super) struct Piece {
 }
 
 impl Piece {
+    /// Its packed frames, which were sound when they were scanned.
+    pub(super) fn unpack(&self, bytes: &[u8], salt: Salt) -> Bytes {
+        let body = &bytes[self.frames_from..self.frames_to];
+        let at = self.at as u64;
+        codec::unpack(self.header.codec, body, salt, at, BytesMut::zeroed).unwrap_or_default()
+    }
+
     pub(super) const fn is_whole(&self) -> bool {
         self.records == self.header.records
             && self.frames_to - self.frames_from == self.header.body as usize
@@ -59,12 +71,27 @@ pub(super) fn scan(bytes: &[u8], segment: &SegmentHeader, at: usize, mut expecte
         let body = &body[..body.len().min(header.body as usize)];
         let mut at = 0;
         let mut records = 0;
-        while records < header.records
+        let packed = header.codec != 0;
+        if packed {
+            // All of it or nothing.
+            let here = scanned.end as u64;
+            let sound =
+                body.len() == header.body as usize && is_sound(&header, body, segment, here);
+            (at, records) = if sound { (body.len(), header.records) } else { (0, 0) };
+        }
+        while !packed
+            && records < header.records
             && let Some(frame) = body.get(at..).and_then(|bytes| Frame::check(bytes, salt))
             && (frame.place.partition as usize) < segment.base.len()
         {
             at += frame.length;
             records += 1;
+        }
+        if header.flags & PRODUCERS != 0 {
+            let here = scanned.end as u64;
+            let sound =
+                body.len() == header.body as usize && producers::decode(body, salt, here).is_some();
+            at = if sound { body.len() } else { 0 };
         }
         scanned.pieces.push(Piece {
             header,
@@ -85,6 +112,23 @@ pub(super) fn scan(bytes: &[u8], segment: &SegmentHeader, at: usize, mut expecte
         }
     }
     scanned
+}
+
+/// Whether the packed frames of a batch are whole and sound.
+fn is_sound(header: &BatchHeader, body: &[u8], segment: &SegmentHeader, here: u64) -> bool {
+    let salt = segment.salt();
+    let Some(frames) = codec::unpack(header.codec, body, salt, here, BytesMut::zeroed) else {
+        return false;
+    };
+    let (mut at, mut records) = (0, 0);
+    while at < frames.len()
+        && let Some(frame) = Frame::check(&frames[at..], salt)
+        && (frame.place.partition as usize) < segment.base.len()
+    {
+        at += frame.length;
+        records += 1;
+    }
+    at == frames.len() && records == header.records
 }
 
 /// How far the segment is proven durable, by any header in it, also behind damage.
@@ -123,17 +167,24 @@ pub(super) fn used(bytes: &[u8]) -> usize {
     bytes[..end].iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1)
 }
 
+/// Every frame of these pieces of a segment: where reading may begin to find it, the frame, and its
+/// bytes. Packed ones are unpacked batch by batch.
 pub(super) fn for_each(
     bytes: &[u8],
+    salt: Salt,
     pieces: &[Piece],
-    mut visit: impl FnMut(&Piece, usize, &Frame),
+    mut visit: impl FnMut(&Piece, usize, &Frame, &[u8]),
 ) {
-    for piece in pieces {
-        let mut at = piece.frames_from;
-        while at < piece.frames_to
-            && let Some(frame) = Frame::peek(&bytes[at..], piece.frames_to - at)
+    for piece in pieces.iter().filter(|piece| piece.records > 0) {
+        let packed = piece.header.codec != 0;
+        let unpacked = if packed { piece.unpack(bytes, salt) } else { Bytes::new() };
+        let frames = if packed { &unpacked } else { &bytes[piece.frames_from..piece.frames_to] };
+        let mut at = 0;
+        while at < frames.len()
+            && let Some(frame) = Frame::peek(&frames[at..], frames.len() - at)
         {
-            visit(piece, at, &frame);
+            let spot = piece.frames_from + if packed { 0 } else { at };
+            visit(piece, spot, &frame, &frames[at..at + frame.length]);
             at += frame.length;
         }
     }

@@ -117,10 +117,40 @@ fn a_newer_format_is_a_version_error_in_every_file() {
     stored(&log, 0, "a", "b");
     block_on(log.close()).unwrap();
     let image = image(&disk);
-    for name in ["meta", "1.seg", "progress.a"] {
+    for (name, version) in [("meta", 2), ("1.seg", 3), ("progress.a", 3)] {
         let mut newer = image.clone();
-        file_of(&mut newer, name)[8] = 2;
-        refused(options(&disk_of(&newer)), ErrorKind::Version, &["version 2", "upgrade", name]);
+        file_of(&mut newer, name)[8] = version;
+        let says = format!("version {version}");
+        refused(options(&disk_of(&newer)), ErrorKind::Version, &[&says, "upgrade", name]);
+    }
+}
+
+/// As a build without the feature, or an older one, meets it: the segment says what it takes to
+/// read its batches.
+#[test]
+fn a_codec_that_this_build_lacks_is_named_at_the_open_and_nothing_is_lost() {
+    use crate::format::segment::SegmentHeader;
+    let disk = MemoryDisk::new();
+    let log = open(&disk);
+    for i in 0..200 {
+        stored(&log, 0, "a", &format!("{i:0>1000}"));
+    }
+    block_on(log.close()).unwrap();
+    let whole = image(&disk);
+    for name in ["01.seg", "02.seg", "04.seg"] {
+        let mut strange = whole.clone();
+        let bytes = file_of(&mut strange, name);
+        let mut header = SegmentHeader::decode(bytes, 3).unwrap();
+        header.codecs |= 1 << 9;
+        let encoded = header.encode();
+        bytes[..encoded.len()].copy_from_slice(&encoded);
+        let disk = disk_of(&strange);
+        refused(options(&disk), ErrorKind::Unsupported, &["compressed", "upgrade", name]);
+        refused(options(&disk).skip_corruption(true), ErrorKind::Unsupported, &[name]);
+        for (path, bytes) in &strange {
+            let touched = path.ends_with("lock") || path.ends_with("spare.seg");
+            assert!(touched || disk.bytes(path) == *bytes, "{} is as it was", path.display());
+        }
     }
 }
 

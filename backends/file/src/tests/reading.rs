@@ -10,20 +10,30 @@ use crate::disk::MemoryDisk;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Append(Vec<(u32, u8, u16)>),
-    Read { from: Vec<u8>, records: u64, bytes: u64 },
-    Reopen,
-    Crash(u64),
+    /// Records, and whether they have a stamp.
+    Append(Vec<(u32, u8, u16)>, bool),
+    /// The last batch that had a stamp comes again.
+    Again,
+    Read {
+        from: Vec<u8>,
+        records: u64,
+        bytes: u64,
+    },
+    /// With compression, or without, from then on.
+    Reopen(bool),
+    Crash(u64, bool),
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let record = (0..3_u32, any::<u8>(), 0..2000_u16);
     prop_oneof![
-        6 => proptest::collection::vec(record, 1..12).prop_map(Step::Append),
+        6 => (proptest::collection::vec(record, 1..12), any::<bool>())
+            .prop_map(|(records, stamped)| Step::Append(records, stamped)),
+        1 => Just(Step::Again),
         4 => (proptest::collection::vec(any::<u8>(), 3), 1..40_u64, 1..5000_u64)
             .prop_map(|(from, records, bytes)| Step::Read { from, records, bytes }),
-        1 => Just(Step::Reopen),
-        1 => any::<u64>().prop_map(Step::Crash),
+        1 => any::<bool>().prop_map(Step::Reopen),
+        1 => (any::<u64>(), any::<bool>()).prop_map(|(seed, packed)| Step::Crash(seed, packed)),
     ]
 }
 
@@ -31,15 +41,25 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Goal: reads give exactly what a list per partition would. Method: random appends, reads,
-    /// reopens and crashes beside a `Vec` per partition.
+    /// reopens and crashes beside a `Vec` per partition, with compression and stamps now and then.
     #[test]
     fn reads_give_exactly_what_was_appended(steps in proptest::collection::vec(step(), 1..40)) {
         let disk = MemoryDisk::new();
         let mut log = open(&disk);
         let mut model: Vec<Vec<Record>> = vec![Vec::new(); 3];
+        let enlisted = block_on(log.enlist("p")).unwrap();
+        let stamped = |base, records: Vec<(Partition, Record)>| {
+            let mut batch = Batch::many(records);
+            let Enlisted { producer, epoch, .. } = enlisted;
+            batch.stamp = Some(Stamp { producer, epoch, base: Some(base) });
+            batch
+        };
+        // The number of the next record with a stamp, and the last such batch with its receipts.
+        let mut next = 0;
+        let mut last = None;
         for step in steps {
             match step {
-                Step::Append(records) => {
+                Step::Append(records, has_stamp) => {
                     let records: Vec<_> = records
                         .into_iter()
                         .map(|(partition, key, size)| {
@@ -48,13 +68,26 @@ proptest! {
                             (Partition::new(partition), record)
                         })
                         .collect();
-                    let outcomes = block_on(log.append(Batch::many(records.clone())));
+                    let batch = match has_stamp {
+                        true => stamped(next, records.clone()),
+                        false => Batch::many(records.clone()),
+                    };
+                    let outcomes = block_on(log.append(batch));
+                    if has_stamp {
+                        last = Some((next, records.clone(), format!("{outcomes:?}")));
+                        next += records.len() as u64;
+                    }
                     for ((partition, record), outcome) in records.into_iter().zip(outcomes) {
                         let list = &mut model[partition.get() as usize];
                         let Outcome::Stored(receipt) = outcome else { panic!("{outcome:?}") };
                         prop_assert_eq!(receipt.offset.get(), list.len() as u64);
                         list.push(record);
                     }
+                }
+                Step::Again => {
+                    let Some((base, records, before)) = &last else { continue };
+                    let outcomes = block_on(log.append(stamped(*base, records.clone())));
+                    prop_assert_eq!(&format!("{outcomes:?}"), before);
                 }
                 Step::Read { from, records, bytes } => {
                     let wants: Vec<Want> = from
@@ -85,14 +118,14 @@ proptest! {
                         prop_assert_eq!(chunk.next.get(), at);
                     }
                 }
-                Step::Reopen => {
+                Step::Reopen(packed) => {
                     block_on(log.close()).unwrap();
-                    log = open(&disk);
+                    log = open_packed(&disk, packed);
                     prop_assert!(log.recovery().clean);
                 }
-                Step::Crash(seed) => {
+                Step::Crash(seed, packed) => {
                     crash(log, &disk, seed);
-                    log = open(&disk);
+                    log = open_packed(&disk, packed);
                 }
             }
         }

@@ -9,7 +9,8 @@ use futures::executor::block_on;
 use procession_core::*;
 
 use crate::disk::{Clock, MemoryDisk};
-use crate::{FileLog, OpenOptions};
+use crate::segments::Folder;
+use crate::{FileLog, OpenOptions, Trimmed};
 
 pub(super) const FOLDER: &str = "/log";
 
@@ -41,6 +42,16 @@ pub(super) fn options(disk: &MemoryDisk) -> OpenOptions {
 
 pub(super) fn open(disk: &MemoryDisk) -> FileLog {
     options(disk).open_blocking().unwrap()
+}
+
+/// Opens the log with compression, in builds that have it.
+pub(super) fn open_packed(disk: &MemoryDisk, packed: bool) -> FileLog {
+    let options = options(disk);
+    #[cfg(feature = "lz4")]
+    let options = if packed { options.compression(crate::Compression::Lz4) } else { options };
+    #[cfg(not(feature = "lz4"))]
+    let _ = packed;
+    options.open_blocking().unwrap()
 }
 
 pub(super) fn record(key: &str, payload: &str) -> Record {
@@ -93,6 +104,42 @@ pub(super) fn key(log: &FileLog, subscription: &str, partition: u32) -> Key {
     Key { subscription: subscription.into(), log: log.info().uuid, partition }
 }
 
+/// Appends to a partition until the log has begun `segments` more segments; gives the offsets.
+pub(super) fn fill(log: &FileLog, partition: u32, key: &str, segments: usize) -> Vec<u64> {
+    let active = || log.shared().segments.all().last().unwrap().id();
+    let until = active() + segments as u64;
+    let mut offsets = Vec::new();
+    while active() < until {
+        offsets.push(stored(log, partition, key, &"x".repeat(3000)).offset.get());
+        assert!(offsets.len() < 2000, "the log never rolls");
+    }
+    offsets
+}
+
+/// What a consumer of the subscription would have committed.
+pub(super) fn finish(log: &FileLog, key: &Key, next: u64, done: &[(u64, u64)]) -> Committed {
+    let store = log.store();
+    let (epoch, _) = block_on(store.claim(key, Epoch::FIRST, Some(Offset::ZERO))).unwrap().unwrap();
+    let mut ranges = Ranges::default();
+    done.iter().for_each(|(from, to)| ranges.push(Offset::new(*from), Offset::new(*to)));
+    let progress = Progress::with_done(Offset::new(next), ranges);
+    block_on(store.commit(&[Commit { key, epoch, progress: &progress }])).unwrap().remove(0)
+}
+
+pub(super) fn trim(log: &FileLog) -> Trimmed {
+    block_on(log.trim()).unwrap()
+}
+
+pub(super) fn earliest(log: &FileLog, partition: usize) -> u64 {
+    block_on(log.ends(Position::Earliest)).unwrap()[partition].get()
+}
+
+/// Segment files in the folder, by number.
+pub(super) fn segment_files(disk: &MemoryDisk) -> Vec<u64> {
+    let name = |path: &Path| Folder::parse(&path.file_name()?.to_string_lossy());
+    disk.files().iter().filter_map(|path| name(path)).collect()
+}
+
 /// Closes without the mark of an orderly close: the power goes first.
 pub(super) fn crash(log: FileLog, disk: &MemoryDisk, seed: u64) {
     disk.crash(seed);
@@ -119,7 +166,7 @@ impl Home {
 pub(super) type Image = Vec<(std::path::PathBuf, Vec<u8>)>;
 
 pub(super) fn image(disk: &MemoryDisk) -> Image {
-    disk.files().into_iter().map(|path| (path.clone(), disk.bytes(&path))).collect()
+    disk.image()
 }
 
 /// A disk with these files, all durable.

@@ -45,10 +45,11 @@ impl Engine {
 
     /// The commit that is under way, or a new one.
     fn take_off(self: &Arc<Self>) -> Option<(Flight, bool)> {
-        if self.is_closed() {
+        let mut state = self.lock();
+        // Under the lock: a flight that comes after the end would keep the engine for ever.
+        if state.outcome.is_some() {
             return None;
         }
-        let mut state = self.lock();
         if let Some(flight) = state.committing.as_ref().filter(|flight| flight.peek().is_none()) {
             return Some((flight.clone(), false));
         }
@@ -93,8 +94,11 @@ impl Engine {
                 Committed::Done => self.committed(*claim, progress),
                 Committed::Unknown(error) => failed = Some(error.in_partition(claim.partition)),
                 Committed::Fenced(epoch) => {
-                    // Only the claim that was refused: a newer one of ours may be there already.
-                    self.fenced(*claim);
+                    // Only the claim that was refused: a newer one of ours may be there already. Of
+                    // one that was lost meanwhile it is no news.
+                    if !self.fenced(*claim) {
+                        continue;
+                    }
                     let hint = format!(
                         "epoch {epoch} has claimed it, ours is {}: another member took over",
                         claim.epoch

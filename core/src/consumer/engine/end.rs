@@ -106,13 +106,13 @@ impl Engine {
         self.lock().holders += 1;
     }
 
-    /// They hold nothing any more.
+    /// They hold nothing any more, which makes room for a delivery.
     pub(crate) fn holder_ends(&self) {
-        let seat = {
-            let mut state = self.lock();
+        let seat = self.with(|state, after| {
             state.holders -= 1;
+            after.ring = true;
             state.free_seat()
-        };
+        });
         drop(seat);
     }
 }

@@ -2,10 +2,13 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Engine;
+use crate::ErrorKind;
 use crate::consumer::Warning;
+use crate::consumer::failure::panic_message;
 use crate::types::Claim;
 
 /// A user's hook for partitions that come or go.
@@ -61,7 +64,6 @@ impl HookQueue {
 impl Engine {
     /// Tells the hooks what there is to tell.
     pub(super) fn call_hooks(&self) {
-        // A hook that panicked has poisoned it; its panic was its caller's to see.
         let _turn = self.hooks.turn.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let Some(call) = self.hooks.lock().pop_front() else { return };
@@ -79,8 +81,18 @@ impl Engine {
                 );
             }
             if let Some(hook) = hook {
-                hook(claims);
+                self.guarded(&format!("on_{what}"), || hook(claims));
             }
+        }
+    }
+
+    /// Runs a hook. Whoever brought the news, perhaps another member, goes on; a panic ends the run
+    /// whose hook it is.
+    fn guarded(&self, name: &str, hook: impl FnOnce()) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(hook)) {
+            let hint = format!("the hook `{name}` panicked; what it did may be half done");
+            let cause = panic_message(&*panic);
+            self.fail(self.error(ErrorKind::Unknown).with_hint(format!("{hint}: {cause}")));
         }
     }
 
@@ -88,7 +100,7 @@ impl Engine {
     pub(crate) fn warn(&self, warning: &Warning) {
         tracing::warn!(subscription = &*self.subscription, "{warning}");
         if let Some(hook) = &self.options.hooks.warning {
-            hook(warning);
+            self.guarded("on_warning", || hook(warning));
         }
     }
 }

@@ -262,12 +262,13 @@ impl Engine {
         self.tell_cut();
     }
 
-    /// The store has refused this claim: forget it.
-    pub(super) fn fenced(&self, claim: Claim) {
+    /// The store has refused this claim: forget it. Says whether it was still ours.
+    pub(super) fn fenced(&self, claim: Claim) -> bool {
         let ours = self.lock().claims.get(&claim.partition).is_some_and(|o| o.claim == claim);
         if ours {
             self.lost(&[claim.partition]);
         }
+        ours
     }
 
     /// Every partition that is owned now.
@@ -307,7 +308,7 @@ impl State {
     /// Starts nothing more of the partition; answers if nothing of it runs.
     fn start_drain(&mut self, partition: PartitionId) -> Option<Drained> {
         let Some(owned) = self.claims.get_mut(&partition) else {
-            return Some(Drained::nothing(partition));
+            return (self.left_running() == 0).then(|| Drained::nothing(partition));
         };
         owned.draining = true;
         let open = self.executor.revoke(owned.claim, Revoke::Drain);
@@ -329,12 +330,20 @@ impl State {
         after.control = true;
     }
 
+    /// Turns that outlived the end of the run, when every claim was let go. Nobody knows any more of
+    /// which partition they are: who takes over waits for the seat, which goes with the last one.
+    fn left_running(&self) -> usize {
+        if self.drained { self.executor.load().open } else { 0 }
+    }
+
     fn let_go(&mut self, partition: PartitionId, after: &mut After) -> Option<Claim> {
         let owned = self.claims.remove(&partition)?;
         let open = self.executor.revoke(owned.claim, Revoke::Fence);
         self.abandoned.retain(|(of, _), _| *of != partition);
         let claim = Some(owned.claim);
-        self.report(Drained { partition, claim, progress: None, open }, after);
+        if open == 0 || !self.drained {
+            self.report(Drained { partition, claim, progress: None, open }, after);
+        }
         after.ring = true;
         claim
     }
@@ -351,7 +360,8 @@ impl DrainHome for Engine {
         let drained = self.with(|state, _| {
             let Some(owned) = state.claims.get_mut(&partition) else {
                 // A claim whose store does not answer counts as open.
-                let open = usize::from(state.pending.contains_key(&partition));
+                let pending = usize::from(state.pending.contains_key(&partition));
+                let open = pending.max(state.left_running());
                 return Drained { open, ..Drained::nothing(partition) };
             };
             owned.cut = true;
@@ -361,6 +371,10 @@ impl DrainHome for Engine {
         });
         self.tell_cut();
         drained
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_closed()
     }
 }
 

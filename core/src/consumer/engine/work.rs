@@ -72,13 +72,19 @@ impl Engine {
     }
 
     /// A delivery was judged. Says so if its partition was lost meanwhile: it will run elsewhere.
-    pub(crate) fn complete(&self, claim: Claim, ended: Ended) -> Result<(), Error> {
+    pub(crate) fn complete(&self, claim: Claim, mut ended: Ended) -> Result<(), Error> {
         let now = self.runtime.now();
         let state = self.with(|state, after| {
             let owned = state.claims.get(&claim.partition).is_some_and(|o| o.claim == claim);
+            // Behind the drain, what is finished is being committed already. Whoever is told that it
+            // runs again may undo the effect, so it must run again.
+            let late = state.drained || state.outcome.is_some();
+            if late {
+                (ended.verdict, ended.kind) = (Verdict::again(now, false), EndKind::Cancelled);
+            }
             state.end_turn(ended, now, after);
             after.ring = true;
-            (owned, state.outcome.is_some())
+            (owned, late)
         });
         let kind = match state {
             (true, false) => return Ok(()),

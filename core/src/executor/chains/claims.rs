@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::types::{Budget, Claim, Offset, PartitionId, Progress};
+use crate::types::{Budget, Claim, PartitionId, Progress};
 
 use super::entries::Entries;
 use crate::executor::OffsetWindow;
@@ -38,8 +38,6 @@ pub(super) struct Live {
     pub(super) window: OffsetWindow,
     /// By the window's slots.
     pub(super) entries: Entries,
-    /// Heads whose bodies were asked for, with their chains; at most one a chain.
-    pub(super) loading: HashMap<Offset, u32>,
     pub(super) draining: bool,
     /// Open turns.
     pub(super) open: usize,
@@ -190,7 +188,6 @@ impl Live {
             claim,
             window: OffsetWindow::new(progress),
             entries: Entries::default(),
-            loading: HashMap::new(),
             draining: false,
             open: 0,
             ready: 0,

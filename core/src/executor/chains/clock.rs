@@ -73,6 +73,12 @@ impl Clock {
         self.heap.push(Reverse(alarm));
     }
 
+    /// Whether there is an alarm, live or stale.
+    #[inline]
+    pub(super) fn has_any(&self) -> bool {
+        !self.heap.is_empty()
+    }
+
     /// One alarm is no longer wanted; `live` tells which still are.
     pub(super) fn forget_one(&mut self, live: impl Fn(&Alarm) -> bool) {
         self.stale += 1;

@@ -13,6 +13,7 @@ use super::clock::Nanos;
 use super::entries::NIL;
 use super::lane::Lane;
 use super::turns::{Ended, Zombie};
+use super::wait::free_at;
 
 /// How many records are looked up together.
 const AHEAD: usize = 16;
@@ -101,44 +102,40 @@ impl Chains {
         it.tail = place;
         it.len += 1;
         live.held = live.held.plus(Budget::new(1, if keep { bytes } else { 0 }));
-        match it.state {
-            State::Ready => self.ready.grown(&mut self.groups, chain),
-            State::Waiting if it.len == 1 => {
-                self.begin(chain, 0, now);
-            }
-            State::Paced if it.len == 1 => self.unfade(chain, now),
-            State::Lingering => self.fuller(chain, now),
-            _ => {}
+        if it.state == State::Ready {
+            self.ready.grown(&mut self.groups, chain);
+        } else if it.state == State::Waiting && it.len == 1 {
+            self.begin(chain, 0, now);
+        } else if it.is_timed() {
+            self.joined(chain, now);
         }
     }
 
     #[inline]
     fn chain_of(&mut self, slot: u32, stored: &Stored, seen: Seen, now: Nanos) -> u32 {
-        let Lane::Named(name) = self.lanes.of(stored.record.key()) else {
-            return match self.loose_zombies.get(&(slot, stored.offset)) {
-                Some(chain) => *chain,
-                None => self.groups.add_loose(slot, now),
+        let mut found = seen.chain;
+        if found == NIL {
+            let Lane::Named(name) = self.lanes.of(stored.record.key()) else {
+                return match self.loose_zombies.get(&(slot, stored.offset)) {
+                    Some(chain) => *chain,
+                    None => self.groups.add_loose(slot, now),
+                };
             };
-        };
-        // Nothing that takes records in removes a chain; it may have made this one meanwhile.
-        let chain = match seen.chain {
-            NIL => self.groups.find(seen.hash, slot, name),
-            chain => Some(chain),
-        };
-        match chain {
-            Some(chain) => {
-                let it = self.groups.get(chain);
-                self.bare -= usize::from(it.len == 0 && !it.has_open_turn());
-                chain
+            // Nothing that takes records in removes a chain; it may have made this one meanwhile.
+            match self.groups.find(seen.hash, slot, name) {
+                Some(chain) => found = chain,
+                None => return self.groups.add(seen.hash, slot, name, now),
             }
-            None => self.groups.add(seen.hash, slot, name, now),
         }
+        let it = self.groups.get(found);
+        self.bare -= usize::from(it.len == 0 && !it.has_open_turn());
+        found
     }
 
     /// A body that was asked for; anything else below the fetch position is old.
     fn fill(&mut self, slot: u32, stored: &mut Stored, now: Nanos) {
         let Some(live) = self.claims.live_mut(slot) else { return };
-        let Some(chain) = live.loading.remove(&stored.offset) else { return };
+        let Some(chain) = self.loading.remove(&(slot, stored.offset)) else { return };
         let head = live.entries.first(self.groups.get(chain).tail);
         let bytes = stored.record.size_bytes() as u64;
         live.entries.get_mut(head).fill(stored);
@@ -149,9 +146,10 @@ impl Chains {
     /// A body that was asked for does not exist any more: its record is terminal.
     pub(super) fn pass_over(&mut self, slot: u32, offset: Offset, now: Nanos) -> Completed {
         let Some(live) = self.claims.live_mut(slot) else { return Completed::default() };
-        let Some(chain) = live.loading.remove(&offset) else { return Completed::default() };
+        let asked = self.loading.remove(&(slot, offset));
+        let Some(chain) = asked else { return Completed::default() };
         let it = self.groups.get_mut(chain);
-        self.held = self.held.minus(live.finish(it, 1));
+        live.finish(it, 1, &mut self.held);
         it.state = State::Waiting;
         let runnable = if it.len == 0 {
             self.retire(chain, 0, now);
@@ -189,34 +187,40 @@ impl Chains {
         let entry = live.entries.get(head);
         if !entry.has_body() {
             it.state = State::Loading;
-            live.loading.insert(offset, chain);
+            self.loading.insert((slot, offset), chain);
             self.claims.notice(slot);
             return Next::Load { claim, offset };
         }
         let attempt = NonZeroU32::MIN.saturating_add(entry.attempts());
-        let records = match self.turn_records_max {
-            1 => OneOrMany::One(entry.stored(offset)),
-            _ => live.records(it, self.turn_records_max),
-        };
         live.open += 1;
+        // One record is made where it is to lie: a copy of it costs more than all of this.
+        if self.turn_records_max == 1 || it.len == 1 || it.hold.is_some() {
+            let id = self.turns.open(chain, 1);
+            it.state = State::Running;
+            it.link.0 = id.index;
+            if it.hold.is_some() {
+                let records = OneOrMany::One(entry.stored(offset));
+                return Next::Divert(Turn::new(id, claim, attempt, records));
+            }
+            return Next::Run(Turn::new(id, claim, attempt, OneOrMany::One(entry.stored(offset))));
+        }
+        let records = live.records(it, self.turn_records_max);
         let id = self.turns.open(chain, records.len() as u32);
         it.state = State::Running;
         it.link.0 = id.index;
-        let turn = Turn::new(id, claim, attempt, records);
-        if it.hold.is_some() { Next::Divert(turn) } else { Next::Run(turn) }
+        Next::Run(Turn::new(id, claim, attempt, records))
     }
 
     /// A turn of a live claim has ended.
     #[inline]
     pub(super) fn end(&mut self, turn: Ended, verdict: Verdict, now: Nanos) -> Completed {
         let chain = turn.chain;
-        let free_at = self.free_at(self.groups.get(chain).since);
         let it = self.groups.get_mut(chain);
-        let slot = it.slot;
+        let (slot, free_at) = (it.slot, free_at(it.since, self.interval));
         let Some(live) = self.claims.live_mut(slot) else { unreachable!("a zombie has no claim") };
         live.open -= 1;
         let terminal = verdict.terminal.min(turn.records);
-        self.held = self.held.minus(live.finish(it, terminal));
+        live.finish(it, terminal, &mut self.held);
         let mut completed = Completed { progressed: terminal > 0, ..Completed::default() };
         it.state = State::Waiting;
         if terminal < turn.records && verdict.rest == Rest::Hold {
@@ -239,7 +243,7 @@ impl Chains {
 
     /// A turn of a fenced claim has ended: its chain opens.
     pub(super) fn bury(&mut self, chain: u32, zombie: &Zombie, now: Nanos) -> Completed {
-        let free_at = self.free_at(zombie.started);
+        let free_at = free_at(zombie.started, self.interval);
         let it = self.groups.get_mut(chain);
         it.state = State::Waiting;
         if it.is_loose() {
@@ -256,10 +260,10 @@ impl Chains {
 }
 
 impl Live {
-    /// The head of a chain, which has its body, and those behind it that have theirs; of a group
-    /// that is moved away the head alone.
+    /// The head of a chain, which has its body, and those behind it that have theirs.
+    #[inline(never)]
     fn records(&self, chain: &Chain, records_max: u32) -> OneOrMany<Stored> {
-        let max = if chain.hold.is_some() { 1 } else { records_max.min(chain.len) };
+        let max = records_max.min(chain.len);
         let first = self.entries.first(chain.tail);
         let places = std::iter::successors(Some(first), |place| Some(self.entries.next_of(*place)))
             .take(max as usize)
@@ -276,18 +280,17 @@ impl Live {
         }
     }
 
-    /// The first records of a chain are terminal. Returns what was held of them.
-    #[inline]
-    fn finish(&mut self, chain: &mut Chain, records: u32) -> Budget {
-        let mut gone = Budget::ZERO;
+    /// The first records of a chain are terminal; what was held of them is taken off `held`, too.
+    #[inline(always)]
+    fn finish(&mut self, chain: &mut Chain, records: u32, held: &mut Budget) {
         for _ in 0..records {
             let (head, tail) = self.entries.pop(chain.tail);
             chain.tail = tail;
             chain.len -= 1;
             self.window.finish(head);
-            gone = gone.plus(Budget::new(1, self.entries.clear(head)));
+            let gone = Budget::new(1, self.entries.clear(head));
+            self.held = self.held.minus(gone);
+            *held = held.minus(gone);
         }
-        self.held = self.held.minus(gone);
-        gone
     }
 }

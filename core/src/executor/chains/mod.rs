@@ -69,6 +69,8 @@ pub struct Chains {
     bare: usize,
     /// Records, each a scope of its own, that an old turn still runs: come again, they wait for it.
     loose_zombies: HashMap<(u32, Offset), u32>,
+    /// Heads whose bodies were asked for, with their chains; at most one a chain.
+    loading: HashMap<(u32, Offset), u32>,
     claims: Claims,
     ready: Ready,
     clock: Clock,
@@ -93,6 +95,7 @@ impl Chains {
             groups: Groups::new(options.seed),
             bare: 0,
             loose_zombies: HashMap::new(),
+            loading: HashMap::new(),
             claims: Claims::new(options.budget, options.ranges_max),
             ready: Ready::new(),
             clock: Clock::default(),
@@ -133,8 +136,12 @@ impl GroupExecutor for Chains {
 
     fn next(&mut self, now: Instant) -> Next {
         let now = self.time.tell(now);
-        self.fade(now);
-        self.ring(now);
+        if self.fading.has_any() {
+            self.fade(now);
+        }
+        if self.clock.has_any() {
+            self.ring(now);
+        }
         if let Some(chain) = self.ready.pop(&mut self.groups) {
             return self.start(chain, now);
         }

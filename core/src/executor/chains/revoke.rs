@@ -7,6 +7,7 @@ use super::chain::State;
 use super::clock::Nanos;
 use super::entries::NIL;
 use super::turns::Zombie;
+use super::wait::free_at;
 
 impl Chains {
     /// Starts nothing more of the claim and drops what waits. Open turns end; the window stays, to
@@ -18,7 +19,7 @@ impl Chains {
         if std::mem::replace(&mut live.draining, true) {
             return open;
         }
-        live.loading.clear();
+        self.loading.retain(|(of, _), _| *of != slot);
         let places: Vec<u32> = live.window.slots().collect();
         for place in places {
             let Some(live) = self.claims.live(slot) else { break };
@@ -76,6 +77,7 @@ impl Chains {
                 _ => self.retire(chain, free_at, now),
             }
         }
+        self.loading.retain(|(of, _), _| *of != slot);
         let it = self.claims.get_mut(slot);
         it.blocked_loose.clear();
         if let Some(live) = it.live.take() {
@@ -91,13 +93,13 @@ impl Chains {
     /// may begin.
     fn stop(&mut self, chain: u32) -> Nanos {
         let it = self.groups.get(chain);
-        let mut free_at = 0;
+        let mut free = 0;
         match it.state {
             State::Running | State::Shut => return 0,
             State::Ready => self.unready(chain),
-            State::Paced => free_at = it.until(),
+            State::Paced => free = it.until(),
             // The turn before the back-off began at some moment before now.
-            State::BackingOff => free_at = it.until().min(self.free_at(self.time.now())),
+            State::BackingOff => free = it.until().min(free_at(self.time.now(), self.interval)),
             State::Lingering | State::Loading | State::Waiting => {}
         }
         let it = self.groups.get(chain);
@@ -105,7 +107,7 @@ impl Chains {
             self.cancel_alarm(chain);
         }
         self.groups.get_mut(chain).state = State::Waiting;
-        free_at
+        free
     }
 
     /// Drops the records of a chain behind those of its open turn.

@@ -479,6 +479,28 @@ fn a_group_over_its_share_is_loaded_again_in_order() {
     assert_eq!(bench.chains.load(), Load::default());
 }
 
+/// What the old claim asked for is nothing to the new one, though offset and group are the same.
+#[test]
+fn what_a_fenced_claim_asked_for_is_neither_filled_nor_passed_over_later() {
+    for how in [Revoke::Fence, Revoke::Drain] {
+        let mut bench = Bench::new(ChainsOptions::new().rereadable(true).bodies_max(1));
+        bench.assign(claim(0, 1), 0);
+        bench.admit(claim(0, 1), &[(0, "a"), (1, "a")]);
+        let id = bench.run().unwrap().id();
+        bench.done(id);
+        assert!(matches!(bench.chains.next(bench.now), Next::Load { .. }));
+        bench.chains.revoke(claim(0, 1), how);
+        let gone = bench.chains.gone(claim(0, 1), Offset::new(1), bench.now);
+        assert_eq!(gone, Completed::default(), "{how:?}");
+        bench.assign(claim(0, 2), 1);
+        bench.admit(claim(0, 2), &[(1, "a"), (2, "a")]);
+        bench.admit(claim(0, 2), &[(1, "a")]);
+        let gone = bench.chains.gone(claim(0, 2), Offset::new(1), bench.now);
+        assert_eq!(gone, Completed::default(), "{how:?}");
+        assert_eq!(bench.run_all().0, [1], "{how:?}");
+    }
+}
+
 #[test]
 fn bodies_are_dropped_only_when_the_share_is_half_used() {
     // Records of 11 bytes: 100 of them are just over a half of the share.

@@ -7,16 +7,17 @@ use super::chain::{Groups, State};
 use super::clock::{Alarm, Nanos};
 
 impl Chains {
-    /// When a turn may begin after one that began at `started`.
-    #[inline]
-    pub(super) const fn free_at(&self, started: Nanos) -> Nanos {
-        // Not the start itself: a caller's next moment may lie before its last one.
-        if self.interval == 0 { 0 } else { started.saturating_add(self.interval) }
+    /// The chain has another head, no turn is open, and the next one may begin at `free_at`.
+    #[inline(always)]
+    pub(super) fn begin(&mut self, chain: u32, free_at: Nanos, now: Nanos) -> bool {
+        if self.linger == 0 && free_at <= now {
+            return self.make_ready(chain, now);
+        }
+        self.begin_later(chain, free_at, now)
     }
 
-    /// The chain has another head, no turn is open, and the next one may begin at `free_at`.
-    #[inline]
-    pub(super) fn begin(&mut self, chain: u32, free_at: Nanos, now: Nanos) -> bool {
+    #[inline(never)]
+    fn begin_later(&mut self, chain: u32, free_at: Nanos, now: Nanos) -> bool {
         let it = self.groups.get_mut(chain);
         it.eager = it.is_diverted();
         if free_at > now {
@@ -28,7 +29,6 @@ impl Chains {
 
     /// The chain has a head that nothing was done with, which could run from `from` on: it lingers
     /// for more records, or runs.
-    #[inline]
     fn settle(&mut self, chain: u32, from: Nanos, now: Nanos) -> bool {
         if self.linger != 0 && self.must_linger(chain) {
             let until = from.saturating_add(self.linger);
@@ -46,7 +46,7 @@ impl Chains {
     }
 
     /// Another record has come to a chain that lingers.
-    pub(super) fn fuller(&mut self, chain: u32, now: Nanos) {
+    fn fuller(&mut self, chain: u32, now: Nanos) {
         let it = self.groups.get(chain);
         if it.len >= self.turn_records_max {
             if !it.is_blocked() {
@@ -84,7 +84,6 @@ impl Chains {
     }
 
     /// Wakes the chains whose moment has come.
-    #[inline]
     pub(super) fn ring(&mut self, now: Nanos) {
         loop {
             let groups = &self.groups;
@@ -108,8 +107,19 @@ impl Chains {
         }
     }
 
+    /// Another record has come to a chain that waits for a moment.
+    #[inline(never)]
+    pub(super) fn joined(&mut self, chain: u32, now: Nanos) {
+        let it = self.groups.get(chain);
+        match it.state {
+            State::Lingering => self.fuller(chain, now),
+            State::Paced if it.len == 1 => self.unfade(chain, now),
+            _ => {}
+        }
+    }
+
     /// A first record has come to an empty chain whose interval had not passed when it was left.
-    pub(super) fn unfade(&mut self, chain: u32, now: Nanos) {
+    fn unfade(&mut self, chain: u32, now: Nanos) {
         let until = self.groups.get(chain).until();
         self.groups.get_mut(chain).stamp = self.ready.stamp();
         let groups = &self.groups;
@@ -147,7 +157,7 @@ impl Chains {
     #[inline]
     pub(super) fn retire(&mut self, chain: u32, free_at: Nanos, now: Nanos) {
         let it = self.groups.get(chain);
-        if it.is_loose() || free_at <= now && it.hold.is_none() {
+        if free_at <= now && it.hold.is_none() || it.is_loose() {
             self.groups.remove(chain);
             return;
         }
@@ -193,4 +203,11 @@ impl Groups {
         let chain = self.get(alarm.chain);
         chain.is_timed() && chain.stamp == alarm.stamp
     }
+}
+
+/// When a turn of a scope may begin after one that began at `started`.
+#[inline]
+pub(super) const fn free_at(started: Nanos, interval: Nanos) -> Nanos {
+    // Not the start itself: a caller's next moment may lie before its last one.
+    if interval == 0 { 0 } else { started.saturating_add(interval) }
 }

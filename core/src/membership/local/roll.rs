@@ -38,6 +38,8 @@ pub(super) struct Roll {
 struct Member {
     logs: Vec<(LogUuid, u32)>,
     desk: DeskRef,
+    /// Its run is over; it is to have nothing.
+    resigned: bool,
 }
 
 #[derive(Debug)]
@@ -89,9 +91,17 @@ impl Roll {
                 self.places.entry(place).or_insert(free);
             }
         }
-        self.members.insert(member, Member { logs, desk });
+        self.members.insert(member, Member { logs, desk, resigned: false });
         self.plan();
         (member, self.places.values().any(|held| held.target == Some(member)))
+    }
+
+    /// The run of this member is over: what it has goes to the others, once no turn of it runs.
+    pub(super) fn resign(&mut self, member: MemberId) {
+        if let Some(member) = self.members.get_mut(&member) {
+            member.resigned = true;
+            self.plan();
+        }
     }
 
     /// The member is gone, and none of its turns runs any more.
@@ -159,7 +169,8 @@ impl Roll {
     }
 
     fn plan(&mut self) {
-        let members: Vec<MemberId> = self.members.keys().copied().collect();
+        let active = self.members.iter().filter(|(_, member)| !member.resigned);
+        let members: Vec<MemberId> = active.map(|(id, _)| *id).collect();
         let owners = self.places.iter().map(|(place, held)| (*place, held.owner())).collect();
         let may = |member: MemberId, (log, _): Place| {
             self.members.get(&member).is_some_and(|member| member.reads(&log))

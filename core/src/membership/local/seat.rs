@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use futures::StreamExt;
 use futures::future::{Either, join, select, select_all};
 use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 
 use super::Rolls;
 use super::roll::{MemberId, Place, Roll};
@@ -21,6 +21,9 @@ use crate::{Error, ErrorKind};
 
 /// The most that one read asks for: bounds what a read holds beside the budget of the consumer.
 const READ_MAX: Budget = Budget::new(4096, 1 << 20);
+/// The most of the first read after a claim: a partition that has just changed hands begins with
+/// little and soon, where much would keep its groups waiting.
+const FIRST_READ_MAX: Budget = Budget::new(64, 64 << 10);
 
 pub(super) struct LocalSeat {
     rolls: Arc<Rolls>,
@@ -44,6 +47,8 @@ struct Reader {
     next: Option<Offset>,
     window: Budget,
     delivered: Budget,
+    /// Nothing was asked for yet.
+    fresh: bool,
 }
 
 impl Desk {
@@ -87,6 +92,22 @@ impl Desk {
             .collect();
         wants.sort_unstable_by_key(|(claim, _)| *claim);
         wants
+    }
+
+    /// Whether nothing was asked for yet under this claim.
+    fn is_fresh(&self, claim: Claim) -> bool {
+        self.lock()
+            .get(&claim.partition)
+            .is_some_and(|reader| reader.claim == claim && reader.fresh)
+    }
+
+    fn asked(&self, wants: &[(Claim, Want)]) {
+        let mut readers = self.lock();
+        for (claim, _) in wants {
+            if let Some(reader) = readers.get_mut(&claim.partition) {
+                reader.fresh = false;
+            }
+        }
     }
 
     /// Hands a chunk to the consumer; says whether it moved anything.
@@ -151,24 +172,32 @@ impl LocalSeat {
             let work = self.roll(|roll| roll.take_up(self.id));
             self.assign(&work.assigned);
             for (from, places) in work.moves {
-                moves.push(async move {
-                    self.take_from(from, &places).await;
-                    let ours = self.roll(|roll| roll.arrived(self.id, &places));
-                    self.assign(&ours);
-                    self.rolls.changed.notify();
-                });
+                // One by one: none waits for the turns of another.
+                for place in places {
+                    moves.push(self.take_from(from, place).map(move |()| place));
+                }
             }
             let changed = pin!(self.rolls.changed.changed(&mut seen));
             if moves.is_empty() {
                 changed.await;
             } else {
-                select(moves.next(), changed).await;
+                let Either::Left((Some(first), _)) = select(moves.next(), changed).await else {
+                    continue;
+                };
+                // What is free at one time is claimed together.
+                let mut free = vec![first];
+                while let Some(Some(place)) = moves.next().now_or_never() {
+                    free.push(place);
+                }
+                let ours = self.roll(|roll| roll.arrived(self.id, &free));
+                self.assign(&ours);
+                self.rolls.changed.notify();
             }
         }
     }
 
-    /// Resolves when these are nobody's: given up, or their owner is gone with all its turns.
-    async fn take_from(&self, from: MemberId, places: &[Place]) {
+    /// Resolves when this is nobody's: given up, or their owner is gone with all its turns.
+    async fn take_from(&self, from: MemberId, place: Place) {
         let desk = self.roll(|roll| roll.desk(from)).and_then(|desk| desk.upgrade());
         let Some(desk) = desk else { return };
         let gone = pin!(async {
@@ -177,7 +206,7 @@ impl LocalSeat {
                 self.rolls.changed.changed(&mut seen).await;
             }
         });
-        select(pin!(desk.give_up(places)), gone).await;
+        select(pin!(desk.give_up(&[place])), gone).await;
     }
 
     /// Reads one log while there is room and something to read; otherwise waits for either.
@@ -197,8 +226,15 @@ impl LocalSeat {
             if some {
                 wants.retain(|(claim, _)| unserved.contains(claim));
             }
+            let mut max = READ_MAX;
+            let fresh = wants.iter().any(|(claim, _)| self.desk.is_fresh(*claim));
+            if fresh {
+                wants.retain(|(claim, _)| self.desk.is_fresh(*claim));
+                max = FIRST_READ_MAX;
+            }
+            self.desk.asked(&wants);
             let ask: Vec<Want> = wants.iter().map(|(_, want)| *want).collect();
-            let chunks = match log.read(&ask, READ_MAX).await {
+            let chunks = match log.read(&ask, max).await {
                 Ok(chunks) => chunks,
                 Err(error) if error.kind() == ErrorKind::Trimmed => {
                     match self.skip(log, &wants, error).await {
@@ -220,7 +256,8 @@ impl LocalSeat {
             if moved {
                 unserved.extend(wants.into_iter().map(|(claim, _)| claim));
             }
-            if moved || some {
+            // Others were left out of this read: they may have something, whatever it gave.
+            if moved || some || fresh {
                 continue;
             }
             let log_changed = log.changed(version);
@@ -304,6 +341,7 @@ impl Seat for LocalSeat {
     }
 
     async fn drive(&self) -> Error {
+        let _resigns = Resigns(self);
         let reads = self
             .subscription
             .logs
@@ -324,7 +362,19 @@ impl Seat for LocalSeat {
 
 impl Reader {
     const fn new(claim: Claim) -> Self {
-        Self { claim, next: None, window: Budget::ZERO, delivered: Budget::ZERO }
+        let (window, delivered, fresh) = (Budget::ZERO, Budget::ZERO, true);
+        Self { claim, next: None, window, delivered, fresh }
+    }
+}
+
+/// A member that is not driven any more takes nothing: the others share what it has. Its seat stays
+/// as long as a turn of its runs.
+struct Resigns<'a>(&'a LocalSeat);
+
+impl Drop for Resigns<'_> {
+    fn drop(&mut self) {
+        self.0.roll(|roll| roll.resign(self.0.id));
+        self.0.rolls.changed.notify();
     }
 }
 

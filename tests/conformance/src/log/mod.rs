@@ -3,6 +3,7 @@
 mod append;
 mod outside;
 mod read;
+mod stamp;
 mod tools;
 mod wait;
 
@@ -13,6 +14,7 @@ use procession_core::{BoxFuture, Error, Log, Offset, Partition};
 pub use append::*;
 pub use outside::*;
 pub use read::*;
+pub use stamp::*;
 pub use wait::*;
 
 /// Makes the logs of a backend for the checks.

@@ -108,7 +108,8 @@ fn a_group_that_is_moved_away_moves_one_record_a_turn_and_never_lingers() {
     assert!(bench.run().is_none(), "it lingers");
     bench.chains.hold(&scope(0, "a"), Some(Hold::Cascading));
     for offset in 0..3 {
-        let Next::Divert(turn) = bench.chains.next(bench.now) else { panic!("it lingers on") };
+        let next = bench.chains.next(bench.now);
+        let Next::Divert(turn) = next else { panic!("not moved: {next:?}") };
         assert_eq!(offsets(&turn), [offset]);
         if offset == 0 {
             bench.admit(claim(0, 1), &[(1, "a"), (2, "a")]);
