@@ -49,7 +49,7 @@ fn killed_at_any_moment_every_effect_is_there_once() {
     println!("PROCESSION_SEED={seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     let folder = tempfile::tempdir().unwrap();
-    let records = 300 * kills;
+    let records = 200 * kills;
     let (mut killed, mut in_between) = (0, 0);
     for kill in 0..kills {
         let mut child = Command::new(std::env::current_exe().unwrap())
