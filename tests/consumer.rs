@@ -779,6 +779,42 @@ fn a_commit_that_finds_no_room_is_tried_again_and_the_work_goes_on() {
     assert_eq!(world.block_on(progress_of(&log, &store, 0)).next, Offset::new(100));
 }
 
+/// A store that is busy at the very end, and one that stays so.
+#[test]
+fn the_last_commit_is_tried_again_for_as_long_as_turns_may_take_to_end() {
+    for (refusals, done) in [(5, true), (usize::MAX, false)] {
+        let (world, log, store) = (Virtual::new(), MemoryLog::new(1), MemoryStore::new());
+        let moody = Moody { inner: store.clone(), refusals: Arc::new(AtomicUsize::new(0)) };
+        let result = world.block_on(async {
+            fill(log.clone(), round_robin(10, 20)).await;
+            let consumer = ConsumerBuilder::new("test", log.clone(), store.clone())
+                .store(moody.clone())
+                .runtime(world.clone())
+                .drain_within(Duration::from_secs(3))
+                .commit_every(Duration::from_secs(60))
+                .build()
+                .unwrap();
+            let handle = consumer.handle();
+            let stop = async {
+                // The first commit is at once, the next one at the end.
+                world.sleep(ms(100)).await;
+                moody.refusals.store(refusals, Ordering::SeqCst);
+                fill(log.clone(), [("g0".to_owned(), "2".to_owned())]).await;
+                world.sleep(ms(100)).await;
+                handle.shutdown().await;
+            };
+            futures::join!(consumer.run(|_| async { Ok::<_, Error>(()) }), stop).0
+        });
+        if done {
+            assert_eq!(result.unwrap().commits_failed, 5);
+            assert_eq!(world.block_on(progress_of(&log, &store, 0)).next, Offset::new(21));
+        } else {
+            assert_eq!(result.unwrap_err().kind(), ErrorKind::Full);
+            assert!(world.elapsed() < Duration::from_secs(4), "{:?}", world.elapsed());
+        }
+    }
+}
+
 #[test]
 fn settings_that_make_no_sense_are_refused_before_anything_starts() {
     let (world, log, store) = (Virtual::new(), MemoryLog::new(1), MemoryStore::new());

@@ -73,6 +73,13 @@ impl ConsumerBuilder {
         self
     }
 
+    /// Keeps the progress in another store than the log's own: in the database where the effects are.
+    /// What the log knows of its subscriptions (lag, what they pin) it knows of its own store alone.
+    pub fn store(mut self, store: impl OffsetStore + 'static) -> Self {
+        self.store = Arc::new(store);
+        self
+    }
+
     /// Who decides which member owns which partition.
     pub fn membership(mut self, membership: impl Membership + 'static) -> Self {
         self.membership = Arc::new(membership);
@@ -146,7 +153,8 @@ impl ConsumerBuilder {
     }
 
     /// How long running turns may take to end once the run is asked to; then they are dropped at
-    /// their await point. That is not an attempt: their records run again. 30 s by default.
+    /// their await point. That is not an attempt: their records run again. As long, too, the last commit
+    /// is tried again if the store is only busy. 30 s by default.
     pub const fn drain_within(mut self, limit: Duration) -> Self {
         self.options.drain_within = limit;
         self

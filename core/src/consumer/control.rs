@@ -120,10 +120,7 @@ impl Control {
         loop {
             let (dirty, now_wanted) = engine.commit_wanted();
             if engine.is_drained() {
-                if let Err(error) = engine.commit().await {
-                    engine.fail(error);
-                }
-                return;
+                return self.last_commit().await;
             }
             if !dirty && !now_wanted {
                 engine.control.changed(&mut seen).await;
@@ -144,6 +141,22 @@ impl Control {
                 _ => engine.options.commit_every,
             };
             not_before = later(begun, pause);
+        }
+    }
+
+    /// What is finished now is all there will be. A store that is busy for a moment must not make it
+    /// run again, so it is tried for as long as turns may take to end.
+    async fn last_commit(&self) {
+        let engine = &self.engine;
+        let mut timer = engine.runtime.timer();
+        let deadline = later(engine.runtime.now(), engine.options.drain_within);
+        loop {
+            let Err(error) = engine.commit().await else { return };
+            let again = later(engine.runtime.now(), COMMIT_AGAIN_AFTER);
+            if !may_pass(&error) || again > deadline {
+                return engine.fail(error);
+            }
+            poll_fn(|cx| timer.poll_at(again, cx)).await;
         }
     }
 
