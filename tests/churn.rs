@@ -40,7 +40,9 @@ fn members_on_real_threads_that_come_and_go_neither_overlap_nor_lose_nor_repeat(
                         producer.send(Record::new(format!("g{group}"), number.to_string()))
                     })
                     .collect();
-                sends.into_iter().for_each(|sending| drop(block_on(sending).unwrap()));
+                for sending in sends {
+                    block_on(sending).unwrap();
+                }
                 sent += 64;
             }
             over.store(true, Ordering::SeqCst);
