@@ -782,6 +782,7 @@ fn settings_that_make_no_sense_are_refused_before_anything_starts() {
     let refused = [
         make().concurrency(0).build(),
         make().workers(0).build(),
+        make().turns_per_second(0).build(),
         make().retry(Retry::exponential().attempts(0)).build(),
         make().budget(Budget::ZERO).build(),
         ConsumerBuilder::new("", log.clone(), store.clone()).build(),
@@ -789,4 +790,6 @@ fn settings_that_make_no_sense_are_refused_before_anything_starts() {
     for result in refused {
         assert_eq!(result.unwrap_err().kind(), ErrorKind::Config);
     }
+    let no_threads = make().build().unwrap().run_blocking(0, |_| Ok::<_, Error>(()));
+    assert_eq!(world.block_on(no_threads).unwrap_err().kind(), ErrorKind::Config);
 }

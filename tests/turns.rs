@@ -5,7 +5,6 @@
 mod support;
 
 use std::cell::RefCell;
-use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -275,7 +274,7 @@ fn no_more_turns_start_in_a_second_than_the_rate_allows() {
     world.block_on(async {
         let (clock, starts) = (world.clone(), Arc::clone(&starts));
         builder(&world, &log, &store)
-            .turns_per_second(NonZeroU32::new(100).unwrap())
+            .turns_per_second(100)
             .until_end()
             .run(move |_| {
                 starts.lock().unwrap().push(clock.elapsed());
@@ -355,7 +354,7 @@ fn a_plain_function_runs_on_its_threads_in_order_and_panics_and_failures_are_tri
             .until_end()
             .build()
             .unwrap()
-            .run_blocking(NonZeroUsize::new(4).unwrap(), move |turn| {
+            .run_blocking(4, move |turn| {
                 let running = ledger.begin(&turn);
                 let now = wide.0.fetch_add(1, Ordering::SeqCst) + 1;
                 wide.1.fetch_max(now, Ordering::SeqCst);
@@ -398,7 +397,7 @@ fn a_shutdown_of_blocking_threads_counts_what_still_runs_and_the_next_member_wai
         let handle = consumer.handle();
         let ended = Arc::new(AtomicUsize::new(0));
         let seen = Arc::clone(&ended);
-        let run = consumer.run_blocking(NonZeroUsize::new(2).unwrap(), move |_| {
+        let run = consumer.run_blocking(2, move |_| {
             entered.lock().unwrap().take().unwrap().send(()).unwrap();
             blocked.lock().unwrap().recv().unwrap();
             seen.fetch_add(1, Ordering::SeqCst);

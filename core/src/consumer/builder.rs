@@ -3,7 +3,6 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::future::Future;
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -207,8 +206,9 @@ impl ConsumerBuilder {
     }
 
     /// At most so many turns started a second, over all groups of this member, evenly spread; what
-    /// is not used in a tenth of a second is gone. No limit by default.
-    pub const fn turns_per_second(mut self, turns: NonZeroU32) -> Self {
+    /// is not used in a tenth of a second is gone. No limit by default; 0 is refused when the
+    /// consumer is built.
+    pub const fn turns_per_second(mut self, turns: u32) -> Self {
         self.options.turns_per_second = Some(turns);
         self
     }

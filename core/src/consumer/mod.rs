@@ -194,8 +194,7 @@ impl Consumer {
     /// # use procession_core::*;
     /// # fn print(_: &Turn) -> Result<(), std::io::Error> { Ok(()) }
     /// # async fn f(builder: ConsumerBuilder) -> Result<(), Error> {
-    /// let threads = std::num::NonZeroUsize::new(4).expect("not zero");
-    /// builder.build()?.run_blocking(threads, |turn| print(&turn)).await?;
+    /// builder.build()?.run_blocking(4, |turn| print(&turn)).await?;
     /// # Ok(()) }
     /// ```
     ///
@@ -205,22 +204,22 @@ impl Consumer {
     /// next member, and [`Summary::open`] counts it.
     ///
     /// # Errors
-    /// As [`run`](Self::run); [`Unavailable`](ErrorKind::Unavailable) if the system refuses a
-    /// thread.
-    pub async fn run_blocking<H, E>(
-        self,
-        threads: NonZeroUsize,
-        handler: H,
-    ) -> Result<Summary, Error>
+    /// As [`run`](Self::run); [`Config`](ErrorKind::Config) for no thread at all,
+    /// [`Unavailable`](ErrorKind::Unavailable) if the system refuses one.
+    pub async fn run_blocking<H, E>(self, threads: usize, handler: H) -> Result<Summary, Error>
     where
         H: Fn(Turn) -> Result<(), E> + Send + Sync + 'static,
         E: Into<BoxError> + Send + 'static,
     {
         let (guard, control) = self.into_parts();
         let engine = &guard.0;
-        engine.set_workers(threads.get());
+        if threads == 0 {
+            let hint = "0 threads would run nothing; there must be at least 1";
+            return Err(engine.error(ErrorKind::Config).with_hint(hint));
+        }
+        engine.set_workers(threads);
         let handler = Arc::new(handler);
-        for index in 0..threads.get() {
+        for index in 0..threads {
             let handler = Arc::clone(&handler);
             let worker =
                 Worker::new(Arc::clone(engine), index, move |turn| ready(handler(turn)), 1);

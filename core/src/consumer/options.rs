@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,7 +65,7 @@ pub(crate) struct Options {
     pub(crate) global_order: bool,
     pub(crate) batch: (u32, Duration),
     pub(crate) group_interval: Duration,
-    pub(crate) turns_per_second: Option<NonZeroU32>,
+    pub(crate) turns_per_second: Option<u32>,
     pub(crate) until_end: bool,
     pub(crate) seed: Option<u64>,
 }
@@ -131,6 +130,9 @@ impl Options {
         }
         if self.workers.is_some() && self.runtime.is_none() {
             return refuse("workers are tasks of a runtime; give one with `runtime`");
+        }
+        if self.turns_per_second == Some(0) {
+            return refuse("0 turns per second would run nothing; leave the limit out for none");
         }
         if self.retry.attempts_max() == 0 {
             return refuse("0 attempts would never run the handler; there must be at least 1");

@@ -26,6 +26,7 @@ pub(crate) use work::{EndKind, Ended};
 
 use std::collections::HashMap;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
@@ -130,7 +131,7 @@ impl Engine {
         runtime: Arc<dyn Runtime>,
         options: Options,
     ) -> Self {
-        let pace = options.turns_per_second.map(Pace::new);
+        let pace = options.turns_per_second.and_then(NonZeroU32::new).map(Pace::new);
         Self {
             state: Mutex::new(State {
                 seat: None,
