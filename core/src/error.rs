@@ -222,10 +222,7 @@ impl fmt::Display for Error {
             write!(f, ": group \"{group}\"")?;
         }
         if let Some(partition) = e.partition {
-            write!(f, ": partition {}", partition.partition)?;
-            if partition.log.get() > 0 {
-                write!(f, " of log {}", partition.log)?;
-            }
+            write!(f, ": partition {partition}")?;
         }
         if let Some(offset) = e.offset {
             write!(f, ": offset {offset}")?;

@@ -309,8 +309,8 @@ impl Explain {
     }
 }
 
-/// One line for a person: "backing off for 63 ms more since 1.2 s, attempt 2, at offset 14 of
-/// partition 0, 5 records here".
+/// One line for a person: "backing off for 63 ms more, 1200 ms so far, attempt 2, at offset 14 of
+/// partition 0 (epoch 3), 5 records here".
 impl fmt::Display for Explain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let now = Instant::now();
@@ -336,11 +336,10 @@ impl fmt::Display for Explain {
             GroupState::Held(Hold::Cascading) => f.write_str("cascading")?,
         }
         let since = now.saturating_duration_since(self.since).as_millis();
-        let Claim { partition, epoch } = self.claim;
         write!(
             f,
-            " since {since} ms, attempt {}, at offset {} of partition {} (epoch {epoch}), {} records here",
-            self.attempts, self.head, partition.partition, self.records
+            ", {since} ms so far, attempt {}, at offset {} of {}, {} records here",
+            self.attempts, self.head, self.claim, self.records
         )
     }
 }

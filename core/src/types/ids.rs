@@ -186,6 +186,15 @@ impl fmt::Debug for LogUuid {
 }
 
 /// One partition of one log of a subscription.
+///
+/// `Display` names the log only where there are several, as errors do:
+///
+/// ```
+/// use procession_core::{LogId, Partition, PartitionId};
+/// let (first, second) = (LogId::new(0), LogId::new(1));
+/// assert_eq!(PartitionId::new(first, Partition::new(3)).to_string(), "3");
+/// assert_eq!(PartitionId::new(second, Partition::new(3)).to_string(), "3 of log 1");
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PartitionId {
     /// Which log of the subscription.
@@ -204,7 +213,12 @@ impl PartitionId {
 
 impl fmt::Display for PartitionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.log, self.partition)
+        self.partition.fmt(f)?;
+        // The first log is the only one for nearly everybody.
+        if self.log.get() > 0 {
+            write!(f, " of log {}", self.log)?;
+        }
+        Ok(())
     }
 }
 
