@@ -260,11 +260,8 @@ fn a_delivery_that_is_held_keeps_its_own_partition_from_the_next_member_and_no_o
 #[test]
 fn a_blocking_handler_may_wait_for_futures_on_its_own_thread() {
     let builder = ConsumerBuilder::new("test", filled(1, 3, 30), MemoryStore::new());
-    let run = builder
-        .until_end()
-        .build()
-        .unwrap()
-        .run_blocking(2, |turn| futures::executor::block_on(nothing(turn)));
+    let run =
+        builder.until_end().run_blocking(2, |turn| futures::executor::block_on(nothing(turn)));
     let summary = futures::executor::block_on(run).unwrap();
     assert_eq!((summary.records_done, summary.turns_panicked), (30, 0));
 }

@@ -352,8 +352,6 @@ fn a_plain_function_runs_on_its_threads_in_order_and_panics_and_failures_are_tri
         ConsumerBuilder::new("test", log.clone(), store.clone())
             .retry(Retry::exponential().initial(ms(1)))
             .until_end()
-            .build()
-            .unwrap()
             .run_blocking(4, move |turn| {
                 let running = ledger.begin(&turn);
                 let now = wide.0.fetch_add(1, Ordering::SeqCst) + 1;
@@ -409,7 +407,7 @@ fn a_shutdown_of_blocking_threads_counts_what_still_runs_and_the_next_member_wai
         };
         let (summary, open) = futures::join!(run, stop);
         assert_eq!((summary.unwrap().open, open), (1, 1));
-        let next = make().until_end().build().unwrap().run_local(|_| {
+        let next = make().until_end().run_local(|_| {
             let ended = ended.load(Ordering::SeqCst);
             async move { if ended == 1 { Ok(()) } else { Err("beside the old turn") } }
         });

@@ -290,6 +290,32 @@ impl ConsumerBuilder {
         self.build()?.run(handler).await
     }
 
+    /// Builds and runs inside this future, with a handler that may borrow; see
+    /// [`Consumer::run_local`].
+    ///
+    /// # Errors
+    /// As [`build`](Self::build) and [`Consumer::run_local`].
+    pub async fn run_local<H, F, E>(self, handler: H) -> Result<Summary, Error>
+    where
+        H: Fn(Turn) -> F,
+        F: Future<Output = Result<(), E>>,
+        E: Into<BoxError>,
+    {
+        self.build()?.run_local(handler).await
+    }
+
+    /// Builds and runs a plain function on so many threads; see [`Consumer::run_blocking`].
+    ///
+    /// # Errors
+    /// As [`build`](Self::build) and [`Consumer::run_blocking`].
+    pub async fn run_blocking<H, E>(self, threads: usize, handler: H) -> Result<Summary, Error>
+    where
+        H: Fn(Turn) -> Result<(), E> + Send + Sync + 'static,
+        E: Into<BoxError> + Send + 'static,
+    {
+        self.build()?.run_blocking(threads, handler).await
+    }
+
     /// Builds, and yields the turns as a stream; see [`Deliveries`].
     ///
     /// # Errors

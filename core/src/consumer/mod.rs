@@ -147,7 +147,7 @@ impl Consumer {
     /// # use procession_core::*;
     /// # async fn f(builder: ConsumerBuilder) -> Result<(), Error> {
     /// let seen = std::cell::RefCell::new(Vec::new());
-    /// builder.until_end().build()?.run_local(|turn| {
+    /// builder.until_end().run_local(|turn| {
     ///     let seen = &seen;
     ///     async move {
     ///         seen.borrow_mut().push(turn.offset());
@@ -194,7 +194,7 @@ impl Consumer {
     /// # use procession_core::*;
     /// # fn print(_: &Turn) -> Result<(), std::io::Error> { Ok(()) }
     /// # async fn f(builder: ConsumerBuilder) -> Result<(), Error> {
-    /// builder.build()?.run_blocking(4, |turn| print(&turn)).await?;
+    /// builder.run_blocking(4, |turn| print(&turn)).await?;
     /// # Ok(()) }
     /// ```
     ///
