@@ -59,7 +59,7 @@ fn handles_every_record_once_and_every_group_in_order() {
                 .unwrap()
         });
         assert_eq!(effects.assert_ordered_and_complete(1000), 0);
-        assert_eq!((summary.turns_done, summary.open), (1000, 0));
+        assert_eq!((summary.turns_done, summary.turns_open), (1000, 0));
     }
 }
 
@@ -271,7 +271,7 @@ fn redelivers_what_was_not_committed_and_nothing_else() {
                 if handled.load(Ordering::SeqCst) >= stop_after {
                     return Poll::Ready(());
                 }
-                run.as_mut().poll_unpin(cx).map(|result| assert_eq!(result.unwrap().open, 0))
+                run.as_mut().poll_unpin(cx).map(|result| assert_eq!(result.unwrap().turns_open, 0))
             })
             .await;
         });
@@ -304,7 +304,7 @@ fn dropping_a_run_at_any_poll_loses_nothing() {
                 return Poll::Ready(());
             }
             left -= 1;
-            run.as_mut().poll_unpin(cx).map(|result| assert_eq!(result.unwrap().open, 0))
+            run.as_mut().poll_unpin(cx).map(|result| assert_eq!(result.unwrap().turns_open, 0))
         }));
     };
     for polls in 0..12 {
@@ -417,7 +417,7 @@ fn a_turn_blocked_inside_a_poll_is_counted_as_open() {
             handle.shutdown().await
         };
         let (summary, open) = futures::join!(run, stop);
-        assert_eq!((summary.unwrap().open, open), (1, 1));
+        assert_eq!((summary.unwrap().turns_open, open), (1, 1));
     });
     drop(release);
 }
@@ -512,7 +512,7 @@ fn a_handler_that_blocks_its_thread_lets_commits_and_a_shutdown_through() {
                 .unwrap()
         });
         assert_eq!(begun.load(Ordering::SeqCst), 60, "turns begun after the shutdown");
-        assert_eq!((summary.turns_done, summary.open), (60, 0));
+        assert_eq!((summary.turns_done, summary.turns_open), (60, 0));
         assert_eq!(world.block_on(progress_of(&log, &store, 0)).next, Offset::new(60));
     }
 }

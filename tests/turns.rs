@@ -406,7 +406,7 @@ fn a_shutdown_of_blocking_threads_counts_what_still_runs_and_the_next_member_wai
             handle.shutdown().await
         };
         let (summary, open) = futures::join!(run, stop);
-        assert_eq!((summary.unwrap().open, open), (1, 1));
+        assert_eq!((summary.unwrap().turns_open, open), (1, 1));
         let next = make().until_end().run_local(|_| {
             let ended = ended.load(Ordering::SeqCst);
             async move { if ended == 1 { Ok(()) } else { Err("beside the old turn") } }

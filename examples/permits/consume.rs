@@ -66,7 +66,7 @@ pub(crate) async fn run(
     bar.finish_and_clear();
     let busy = busy.lock().expect("no handler panics while it holds it");
     Ok(Consumed {
-        open: work.handles.iter().map(|handle| handle.counts().open).sum(),
+        open: work.handles.iter().map(|handle| handle.counts().turns_open).sum(),
         interrupted: interrupted.load(Ordering::SeqCst),
         events: busy.values().map(|(events, _)| events).sum(),
         elapsed,

@@ -68,7 +68,7 @@ impl Handle {
         })
     }
 
-    /// What the run has come to so far; `open` is the turns running now.
+    /// What the run has come to so far; `turns_open` is the turns running now.
     #[must_use]
     pub fn counts(&self) -> Summary {
         self.engine.counts()

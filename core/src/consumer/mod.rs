@@ -201,7 +201,7 @@ impl Consumer {
     /// # Cancel safety
     /// A function cannot be dropped half-way: at a shutdown, and when this future is dropped, a turn
     /// that is running runs to its end on its thread. Until then it keeps its partition from the
-    /// next member, and [`Summary::open`] counts it.
+    /// next member, and [`Summary::turns_open`] counts it.
     ///
     /// # Errors
     /// As [`run`](Self::run); [`Config`](ErrorKind::Config) for no thread at all,

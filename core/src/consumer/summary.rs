@@ -23,5 +23,5 @@ pub struct Summary {
     pub commits_failed: u64,
     /// Turns still open when the run ended: blocked inside a poll, or held by the user as a
     /// [`Delivery`](super::Delivery), they could not be dropped.
-    pub open: usize,
+    pub turns_open: usize,
 }

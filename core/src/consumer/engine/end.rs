@@ -65,7 +65,7 @@ impl Engine {
         self.stopping.store(true, Ordering::SeqCst);
         let (outcome, seat, flights) = {
             let mut state = self.lock();
-            state.summary.open = state.executor.load().open;
+            state.summary.turns_open = state.executor.load().open;
             let outcome = match state.failure.clone() {
                 Some(error) => Err(error),
                 None => left.map(|()| state.summary.clone()),
@@ -98,7 +98,7 @@ impl Engine {
     /// How many turns were open when the run was over.
     pub(crate) fn left_open(&self) -> Option<usize> {
         let state = self.lock();
-        state.outcome.as_ref().map(|_| state.summary.open)
+        state.outcome.as_ref().map(|_| state.summary.turns_open)
     }
 
     /// Somebody holds turns now that only they can end: a worker, a delivery.

@@ -287,7 +287,7 @@ impl Engine {
     /// What the run has come to so far.
     pub(crate) fn counts(&self) -> Summary {
         let state = self.lock();
-        Summary { open: state.executor.load().open, ..state.summary.clone() }
+        Summary { turns_open: state.executor.load().open, ..state.summary.clone() }
     }
 
     /// Looks at the keys of what comes in.
