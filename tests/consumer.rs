@@ -205,7 +205,9 @@ fn classify_judges_the_users_own_errors_and_a_failure_may_ask_for_a_delay() {
             .run(move |turn: Turn| async move {
                 if turn.record().offset == Offset::ZERO {
                     return match turn.attempt() {
-                        1 => Err(Failure::transient("busy").after(Duration::from_secs(90)).into()),
+                        1 => Err(Failure::transient("busy")
+                            .retry_after(Duration::from_secs(90))
+                            .into()),
                         _ => Ok(()),
                     };
                 }

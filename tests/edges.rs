@@ -92,7 +92,7 @@ fn a_delay_that_never_ends_delays_only_its_group() {
     in_time(|| {
         let threads = tokio();
         for threads in [None, Some(&threads)] {
-            let after = || Failure::transient("later").after(Duration::MAX);
+            let after = || Failure::transient("later").retry_after(Duration::MAX);
             assert_eq!(one_group_fails(threads, Retry::default(), after).turns_done, 9);
             let longest = Retry::default().initial(Duration::MAX).max(Duration::MAX);
             let plain = || Failure::transient("later");

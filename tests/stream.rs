@@ -243,7 +243,7 @@ fn retry_reject_and_finish_do_what_a_handlers_result_would() {
         first.retry("busy").unwrap();
         let again = deliveries.next().await.unwrap().unwrap();
         assert_eq!((again.attempt(), world.elapsed()), (2, ms(100)));
-        again.retry(Failure::transient("busy").after(ms(7))).unwrap();
+        again.retry(Failure::transient("busy").retry_after(ms(7))).unwrap();
         let third = deliveries.next().await.unwrap().unwrap();
         assert_eq!((third.attempt(), world.elapsed()), (3, ms(107)));
         third.finish(Ok::<_, Error>(())).unwrap();

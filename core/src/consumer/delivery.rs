@@ -65,7 +65,7 @@ impl Delivery {
 
     /// It failed and may pass: runs again after a back-off, as a failed turn of a handler would. An
     /// attempt: when they are used up, the policy decides. A [`Failure`] may ask for a
-    /// [delay](Failure::after).
+    /// [delay](Failure::retry_after).
     ///
     /// # Errors
     /// If the verdict came [too late](Self#errors).

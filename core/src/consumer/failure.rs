@@ -45,7 +45,7 @@ impl fmt::Display for Class {
 ///
 /// async fn handler(payload: &str) -> Result<(), Failure> {
 ///     let _amount: u64 = payload.parse().map_err(Failure::corrupt)?;
-///     Err(Failure::transient("the bank is closed").after(Duration::from_secs(60)))
+///     Err(Failure::transient("the bank is closed").retry_after(Duration::from_secs(60)))
 /// }
 /// # assert_eq!(futures::executor::block_on(handler("x")).unwrap_err().class(), Class::Corrupt);
 /// # assert_eq!(futures::executor::block_on(handler("1")).unwrap_err().class(), Class::Transient);
@@ -95,7 +95,7 @@ impl Failure {
     /// Try again after this delay, in place of the back-off. Counts as an attempt like any other;
     /// no effect on a permanent or corrupt failure.
     #[must_use]
-    pub const fn after(mut self, delay: Duration) -> Self {
+    pub const fn retry_after(mut self, delay: Duration) -> Self {
         self.after = Some(delay);
         self
     }
@@ -106,7 +106,7 @@ impl Failure {
         self.class
     }
 
-    /// The wished delay.
+    /// The delay that [`retry_after`](Self::retry_after) asked for; `None` leaves it to the back-off.
     #[must_use]
     pub const fn delay(&self) -> Option<Duration> {
         self.after
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_failure_is_found_inside_the_error_that_carries_it() {
-        let inner = Failure::permanent("closed").after(Duration::from_secs(1));
+        let inner = Failure::permanent("closed").retry_after(Duration::from_secs(1));
         let found = Failure::of(Context(inner).into(), Some(&|_| Class::Transient));
         assert_eq!(
             (found.class(), found.delay()),
