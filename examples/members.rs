@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use futures::future::try_join_all;
-use procession::{BoxError, Consumer, FileLog, Handle, PartitionId, Record, Turn};
+use procession::{BoxError, Consumer, FileLog, GroupKey, Handle, PartitionId, Record, Turn};
 use procession_tokio::Tokio;
 
 /// Members that join one after the other, and leave in the same order.
@@ -108,7 +108,8 @@ fn member(log: &FileLog) -> Result<(Consumer, Cache), BoxError> {
 
 async fn book(cache: Cache, database: Database, turn: Turn) -> Result<(), BoxError> {
     tokio::time::sleep(Duration::from_millis(2)).await;
-    let account = turn.group().ok_or("a booking of no account")?.to_string();
+    let account =
+        turn.group().and_then(GroupKey::as_str).ok_or("a booking of no account")?.to_owned();
     let amount: i64 = std::str::from_utf8(turn.payload())?.parse()?;
     let mut cache = cache.lock().map_err(|_| "a handler panicked")?;
     let mut database = database.lock().map_err(|_| "a handler panicked")?;

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
-use procession::{Delivery, Error, FileLog, Record, Retry};
+use procession::{Delivery, Error, FileLog, GroupKey, Record, Retry};
 
 const DEVICES: usize = 40;
 const READINGS: usize = 25;
@@ -71,7 +71,8 @@ async fn check(
     state: &Mutex<HashMap<String, u64>>,
     delivery: &Delivery,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let device = delivery.group().ok_or("a reading of no device")?.to_string();
+    let device =
+        delivery.group().and_then(GroupKey::as_str).ok_or("a reading of no device")?.to_owned();
     let reading: u64 = std::str::from_utf8(delivery.payload())?.parse()?;
     tokio::time::sleep(Duration::from_millis(1)).await;
     if device == "device-07" && reading.is_multiple_of(10) && delivery.attempt() < 3 {

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use futures::TryStreamExt;
 use futures::future::try_join_all;
 use indicatif::ProgressBar;
-use procession::{Consumer, ConsumerBuilder, Failure, FileLog, Handle, Runtime, Stored, Turn};
+use procession::{
+    Consumer, ConsumerBuilder, Failure, FileLog, GroupKey, Handle, Runtime, Stored, Turn,
+};
 
 use crate::BoxError;
 use crate::append::progress_bar;
@@ -137,7 +139,8 @@ impl Work {
             let until = self.clock.now() + self.work;
             poll_fn(|cx| timer.poll_at(until, cx)).await;
         }
-        let case = turn.group().ok_or("a record without a case")?.to_string();
+        let case =
+            turn.group().and_then(GroupKey::as_str).ok_or("a record without a case")?.to_owned();
         let index = stored.sequence.ok_or("a record without a sequence")?;
         let payload = stored.record.payload().ok_or("a record without an event")?;
         let mut event = csv::ReaderBuilder::new().has_headers(false).from_reader(&payload[..]);

@@ -1,5 +1,6 @@
 //! The name of a group.
 
+use std::borrow::Borrow;
 use std::fmt;
 
 use bytes::Bytes;
@@ -10,12 +11,19 @@ use bytes::Bytes;
 /// Choose the entity whose state machine must not be torn apart (an order, a permit, a device), not
 /// the operation and not a serial number: a key that is new for every record orders nothing.
 ///
-/// Cloning shares the bytes. `Display` prints UTF-8 as it is and other bytes escaped.
+/// Cloning shares the bytes. `Display` is for people: it prints UTF-8 as it is and other bytes
+/// escaped, so two keys may print the same. For the key of a row or a map take
+/// [`as_str`](Self::as_str) or the bytes; a map of `GroupKey`s can be asked by `&[u8]`.
 ///
 /// ```
 /// use procession_core::GroupKey;
+/// # use std::collections::HashMap;
 /// assert_eq!(GroupKey::from("case-7"), GroupKey::from(b"case-7".to_vec()));
+/// assert_eq!(GroupKey::from("case-7").as_str(), Some("case-7"));
+/// assert_eq!(GroupKey::from(vec![b'a', 0xff]).as_str(), None);
 /// assert_eq!(GroupKey::from(vec![b'a', 0xff]).to_string(), r"a\xff");
+/// let balances = HashMap::from([(GroupKey::from("case-7"), 3)]);
+/// assert_eq!(balances.get(&b"case-7"[..]), Some(&3));
 /// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct GroupKey(Bytes);
@@ -27,6 +35,12 @@ impl GroupKey {
         &self.0
     }
 
+    /// The key as text; `None` if it is not UTF-8.
+    #[must_use]
+    pub fn as_str(&self) -> Option<&str> {
+        std::str::from_utf8(&self.0).ok()
+    }
+
     /// The bytes, taken out.
     #[must_use]
     pub fn into_bytes(self) -> Bytes {
@@ -36,6 +50,13 @@ impl GroupKey {
 
 impl AsRef<[u8]> for GroupKey {
     fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// `Eq`, `Ord` and `Hash` of a key are those of its bytes.
+impl Borrow<[u8]> for GroupKey {
+    fn borrow(&self) -> &[u8] {
         &self.0
     }
 }
