@@ -180,14 +180,17 @@ impl ConsumerBuilder {
     /// handler's `Ok` finishes all of them; [`Failure::after_first`](super::Failure::after_first)
     /// says how many leading ones are done, and the rest stays in order. One record by default.
     ///
+    /// So a handler must look at all of [`Turn::records`]: [`Turn::payload`] and its like are those
+    /// of the first alone, and `Ok` acknowledges the others unseen.
+    ///
     /// ```
     /// # use procession_core::*;
-    /// # async fn insert(_: &Stored) -> Result<(), std::io::Error> { Ok(()) }
+    /// # async fn insert(_: &[u8]) -> Result<(), std::io::Error> { Ok(()) }
     /// # async fn f(builder: ConsumerBuilder) -> Result<(), Error> {
     /// builder.batch(100, std::time::Duration::from_millis(20)).run(|turn| async move {
     ///     for (done, stored) in turn.records().iter().enumerate() {
     ///         let failed = |e| Failure::transient(e).after_first(done as u32);
-    ///         insert(stored).await.map_err(failed)?;
+    ///         insert(stored.payload()).await.map_err(failed)?;
     ///     }
     ///     Ok::<_, Failure>(())
     /// }).await?;

@@ -99,7 +99,7 @@ impl Turn {
     /// The group of the head record; `None` for a record without a key.
     #[must_use]
     pub fn group(&self) -> Option<&GroupKey> {
-        self.record().record.key()
+        self.record().key()
     }
 
     /// Which attempt this is, from 1. A turn that was cancelled or released does not count.
@@ -135,13 +135,13 @@ impl Turn {
     /// [`Record::payload`](crate::Record::payload) to tell the two apart).
     #[must_use]
     pub fn payload(&self) -> &[u8] {
-        self.record().record.payload().map_or(&[], |payload| &payload[..])
+        self.record().payload()
     }
 
     /// The head record's headers.
     #[must_use]
     pub fn headers(&self) -> &Headers {
-        self.record().record.headers()
+        self.record().headers()
     }
 
     /// All its records: consecutive ones of one scope, each with its own offset. Their keys are

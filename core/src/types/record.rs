@@ -257,3 +257,23 @@ pub struct Stored {
     /// The record itself.
     pub record: Record,
 }
+
+impl Stored {
+    /// The group, if the record has one.
+    #[must_use]
+    pub const fn key(&self) -> Option<&GroupKey> {
+        self.record.key()
+    }
+
+    /// The payload, empty for a tombstone (see [`Record::payload`] to tell the two apart).
+    #[must_use]
+    pub fn payload(&self) -> &[u8] {
+        self.record.payload().map_or(&[], |payload| &payload[..])
+    }
+
+    /// The headers.
+    #[must_use]
+    pub const fn headers(&self) -> &Headers {
+        self.record.headers()
+    }
+}
