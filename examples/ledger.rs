@@ -44,7 +44,7 @@ async fn bank(dir: PathBuf, on_tokio: bool) -> Result<(), Box<dyn Error>> {
 
     // Ctrl-C: asks the run to end. What is finished is kept, the rest waits for the next start.
     let handle = consumer.handle();
-    ctrlc::set_handler(move || drop(handle.shutdown()))?;
+    ctrlc::set_handler(move || handle.request_shutdown())?;
 
     let producer = log.producer();
     let branches =

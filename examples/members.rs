@@ -48,7 +48,7 @@ async fn main() -> Result<(), BoxError> {
     let handles: Vec<Handle> = members.iter().map(|(member, _)| member.handle()).collect();
     ctrlc::set_handler({
         let handles = handles.clone();
-        move || handles.iter().for_each(|handle| drop(handle.shutdown()))
+        move || handles.iter().for_each(|handle| handle.request_shutdown())
     })?;
     let runs = members.into_iter().enumerate().map(|(number, (member, cache))| {
         let database = Arc::clone(&database);
@@ -135,7 +135,7 @@ async fn come_and_go(handles: &[Handle], args: &Args) -> Vec<Vec<usize>> {
         shares.push(handles.iter().map(|handle| handle.partitions().len()).collect());
         let leaves = shares.len().checked_sub(handles.len() * 2).map(|tick| tick / 2);
         if let Some(leaver) = leaves.filter(|leaver| leaver + 1 < handles.len()) {
-            drop(handles[leaver].shutdown());
+            handles[leaver].request_shutdown();
         }
     }
     for handle in handles {

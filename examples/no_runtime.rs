@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 }
                 if state == "shipped" && left.fetch_sub(1, Ordering::SeqCst) == 1 {
                     // Ends the run once this turn, and all others that run, have ended.
-                    drop(stop.shutdown());
+                    stop.request_shutdown();
                 }
                 Ok(())
             }

@@ -33,7 +33,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // The request is made at the call; the stream then ends once all that is out has its verdict.
     ctrlc::set_handler({
         let handle = handle.clone();
-        move || drop(handle.shutdown())
+        move || handle.request_shutdown()
     })?;
 
     let state = Mutex::new(HashMap::new());

@@ -506,7 +506,7 @@ fn a_handler_that_blocks_its_thread_lets_commits_and_a_shutdown_through() {
                     }
                     if number == 60 {
                         assert!(handle.counts().commits >= 3, "{:?}", handle.counts());
-                        drop(handle.shutdown());
+                        handle.request_shutdown();
                     }
                     async { Ok::<_, Error>(()) }
                 })

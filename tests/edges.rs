@@ -79,7 +79,7 @@ fn one_group_fails(
     let run = consumer.run(move |turn| {
         let failed = is_group(&turn, "g0");
         if !failed && done.fetch_add(1, Ordering::SeqCst) == 8 {
-            drop(handle.shutdown());
+            handle.request_shutdown();
         }
         let result = if failed { Err(failure()) } else { Ok(()) };
         async { result }
@@ -172,7 +172,7 @@ fn a_turn_that_wakes_itself_all_the_time_starves_no_other() {
                 while !other.load(Ordering::SeqCst) {
                     yield_once().await;
                 }
-                drop(handle.shutdown());
+                handle.request_shutdown();
                 Ok(())
             }
         });
@@ -188,7 +188,7 @@ fn no_turn_starts_once_a_shutdown_was_asked_for() {
         let consumer = builder.concurrency(1).build().unwrap();
         let handle = consumer.handle();
         let run = consumer.run(move |_| {
-            drop(handle.shutdown());
+            handle.request_shutdown();
             async { Ok::<_, Error>(()) }
         });
         assert_eq!(block_on(run).unwrap().turns_done, 1);

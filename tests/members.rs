@@ -209,7 +209,7 @@ fn a_turn_that_never_ends_is_dropped_at_the_deadline_of_the_handoff() {
             let watch = async {
                 site.world.sleep(ms(10)).await;
                 assert_eq!(site.owned(&two), 0);
-                drop(handle.shutdown());
+                handle.request_shutdown();
                 site.world.sleep(ms(600)).await;
                 assert_eq!(site.ledger.done(), 3);
                 two.shutdown().await;
@@ -337,7 +337,7 @@ fn a_partition_comes_back_only_after_the_delivery_that_is_held_has_its_verdict()
                 site.ledger.begin(&delivery).done(&delivery);
                 delivery.ack().unwrap();
             }
-            drop(handle.shutdown());
+            handle.request_shutdown();
             assert!(stream.next().await.is_none());
         };
         futures::join!(run, verdicts).0.unwrap();
@@ -769,7 +769,7 @@ fn churn(seed: u64, crashes: bool) {
                         Either::Left((ended, _)) => panic!("ended by itself: {ended:?}"),
                         Either::Right(_) if crash => {}
                         Either::Right(((), run)) => {
-                            drop(handle.shutdown());
+                            handle.request_shutdown();
                             run.await.unwrap();
                         }
                     }
@@ -812,7 +812,7 @@ async fn live_as_stream(
                     if crash {
                         return;
                     }
-                    drop(handle.shutdown());
+                    handle.request_shutdown();
                     next = pending;
                 }
             }

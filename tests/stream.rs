@@ -305,7 +305,7 @@ fn a_shutdown_waits_for_the_deliveries_that_are_out_and_commits_them() {
             let builder = if with_runtime { builder(&world, &log, &store) } else { plain };
             let mut deliveries = builder.stream().unwrap();
             let out: Vec<_> = deliveries.by_ref().take(4).try_collect().await.unwrap();
-            drop(deliveries.handle().shutdown());
+            deliveries.handle().request_shutdown();
             let acks = async {
                 world.sleep(ms(50)).await;
                 out.into_iter().for_each(|delivery| delivery.ack().unwrap());

@@ -567,7 +567,7 @@ fn records_that_retention_removed_stop_the_run_unless_it_may_go_on_without_them(
             // It has its progress, and is away for a while.
             let mut before = make().concurrency(1).stream().unwrap();
             before.next().await.unwrap().unwrap().ack().unwrap();
-            drop(before.handle().shutdown());
+            before.handle().request_shutdown();
             assert!(before.next().await.is_none());
             *earliest.lock().unwrap() = Offset::new(40);
             make()

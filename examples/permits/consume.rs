@@ -172,7 +172,7 @@ fn shut_down_on_ctrl_c(handles: &[Handle]) -> Result<Arc<AtomicBool>, BoxError> 
             std::process::exit(130);
         }
         eprintln!("draining; press Ctrl-C again to stop at once");
-        handles.iter().for_each(|handle| drop(handle.shutdown()));
+        handles.iter().for_each(|handle| handle.request_shutdown());
     })?;
     Ok(interrupted)
 }

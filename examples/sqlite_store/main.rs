@@ -73,7 +73,7 @@ fn in_place(args: &Args) -> Result<ExitCode, BoxError> {
                 std::process::exit(130);
             }
             eprintln!("draining; press Ctrl-C again to stop at once");
-            drop(handle.shutdown());
+            handle.request_shutdown();
         })
     };
     let (repeated, verdict) =

@@ -18,8 +18,7 @@ use crate::types::{GroupKey, LogId, Partition, PartitionId};
 /// # async fn f(builder: ConsumerBuilder) -> Result<(), procession_core::Error> {
 /// let consumer = builder.build()?;
 /// let handle = consumer.handle();
-/// // The request is made at the call; the future need not be awaited.
-/// on_ctrl_c(move || drop(handle.shutdown()));
+/// on_ctrl_c(move || handle.request_shutdown());
 /// consumer.run(|turn| async move { Ok::<_, std::io::Error>(println!("{turn:?}")) }).await?;
 /// # Ok(()) }
 /// ```
@@ -33,16 +32,22 @@ impl Handle {
         Self { engine }
     }
 
-    /// Asks the run to end, at the call: no new turn starts; running ones may end within
+    /// Asks the run to end: no new turn starts; running ones may end within
     /// [`drain_within`](super::ConsumerBuilder::drain_within), then they are dropped at their await
-    /// points; what is finished is committed. The future resolves when the run is over, with the
-    /// number of turns that are still open because they are blocked inside a poll, or held as a
-    /// [`Delivery`](super::Delivery).
+    /// points; what is finished is committed, and the run returns. Waits for nothing, so it is for
+    /// signal handlers and `select!` arms; whoever holds the run awaits that.
+    pub fn request_shutdown(&self) {
+        self.engine.stop(Stop::Shutdown);
+    }
+
+    /// As [`request_shutdown`](Self::request_shutdown), at the call and not at the first poll. The
+    /// future resolves when the run is over, with the number of turns that are still open because
+    /// they are blocked inside a poll, or held as a [`Delivery`](super::Delivery).
     ///
     /// # Cancel safety
     /// Dropping the future stops the waiting, not the shutdown.
     pub fn shutdown(&self) -> impl Future<Output = usize> + Send + use<> {
-        self.engine.stop(Stop::Shutdown);
+        self.request_shutdown();
         let engine = Arc::clone(&self.engine);
         async move {
             let mut seen = Seen::default();

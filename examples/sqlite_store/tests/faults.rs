@@ -139,7 +139,7 @@ fn a_locked_database_delays_a_commit_and_ends_no_run() {
             std::thread::yield_now();
         }
         drop(held);
-        drop(handle.shutdown());
+        handle.request_shutdown();
     });
     let first = Mutex::new(Some((ask.clone(), told)));
     let run = consumer.run(move |_| {
