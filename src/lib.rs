@@ -75,8 +75,8 @@ pub use procession_core::{
 #[cfg(feature = "file")]
 pub use procession_file::{
     BackupReport, Compression, FileLog, FileReader, FileStore, History, HistoryEnd, OpenOptions,
-    PartitionState, Past, Pin, ProgressAhead, Quarantined, RecoveryReport, SubscriptionState,
-    Trimmed, disk as file_disk,
+    PartitionState, Past, Pin, ProgressAhead, Quarantined, ReadOnlyOptions, RecoveryReport,
+    SubscriptionState, Trimmed, disk as file_disk,
 };
 #[cfg(feature = "memory")]
 pub use procession_memory::{MemoryLog, MemoryLogBuilder, MemoryStore};
