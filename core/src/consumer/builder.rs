@@ -79,13 +79,15 @@ impl ConsumerBuilder {
         self
     }
 
-    /// Where a new subscription starts; ignored once there is progress.
+    /// Where a new subscription starts, the earliest record by default; ignored once there is
+    /// progress. For a moment: `Start::At(system_time.into())`.
     pub const fn start(mut self, start: Start) -> Self {
         self.options.start = start;
         self
     }
 
-    /// How many turns run at a time. Parallelism is the number of active groups, up to this.
+    /// How many turns run at a time, 256 by default; 0 is refused when the consumer is built.
+    /// Parallelism is the number of active groups, up to this.
     pub const fn concurrency(mut self, turns: usize) -> Self {
         self.options.concurrency = turns;
         self
@@ -105,6 +107,21 @@ impl ConsumerBuilder {
 
     /// The class of the handler's errors, where they are not [`Failure`](super::Failure)s.
     /// Without this, every error is transient.
+    ///
+    /// ```
+    /// # use procession_core::*;
+    /// # use std::io;
+    /// # fn f(builder: ConsumerBuilder) -> ConsumerBuilder {
+    /// builder.classify(|error| match error.downcast_ref::<io::Error>() {
+    ///     Some(e) if e.kind() == io::ErrorKind::InvalidData => Class::Corrupt,
+    ///     Some(e) if e.kind() == io::ErrorKind::PermissionDenied => Class::Permanent,
+    ///     _ => Class::Transient,
+    /// })
+    /// # }
+    /// ```
+    ///
+    /// It gets what the handler returned. A wrapper hides the type of what it carries, `anyhow` too:
+    /// look along [`source`](StdError::source), or return [`Failure`](super::Failure)s.
     pub fn classify(
         mut self,
         classify: impl Fn(&(dyn StdError + 'static)) -> Class + Send + Sync + 'static,
@@ -121,20 +138,22 @@ impl ConsumerBuilder {
     }
 
     /// How often progress is made durable while there is something to commit. After a crash, what
-    /// ended since the last commit runs again. Zero commits as fast as the store answers.
+    /// ended since the last commit runs again. 100 ms by default; zero commits as fast as the store
+    /// answers.
     pub const fn commit_every(mut self, interval: Duration) -> Self {
         self.options.commit_every = interval;
         self
     }
 
     /// How long running turns may take to end once the run is asked to; then they are dropped at
-    /// their await point. That is not an attempt: their records run again.
+    /// their await point. That is not an attempt: their records run again. 30 s by default.
     pub const fn drain_within(mut self, limit: Duration) -> Self {
         self.options.drain_within = limit;
         self
     }
 
-    /// What becomes of records without a key.
+    /// What becomes of records without a key: [`AbsentKey::Reject`] by default, which ends the run
+    /// at the first.
     pub const fn absent_key(mut self, policy: AbsentKey) -> Self {
         self.options.absent_key = policy;
         self
@@ -146,7 +165,8 @@ impl ConsumerBuilder {
         self
     }
 
-    /// How many worker tasks share the turns; only with a [`runtime`](Self::runtime). More than
+    /// How many worker tasks share the turns, one per core by default; only with a
+    /// [`runtime`](Self::runtime), refused without one when the consumer is built. More than
     /// [`concurrency`](Self::concurrency) makes no sense and is cut to it.
     pub const fn workers(mut self, workers: usize) -> Self {
         self.options.workers = Some(workers);
@@ -220,6 +240,28 @@ impl ConsumerBuilder {
     /// place to fill a cache per group. From whatever thread the news comes on, one call after
     /// another and in order with [`on_revoked`](Self::on_revoked); it must not block for long, and
     /// a panic ends the run with an [`Unknown`](crate::ErrorKind::Unknown) error.
+    ///
+    /// ```
+    /// # use procession_core::*;
+    /// # use std::collections::HashMap;
+    /// # use std::sync::{Arc, Mutex};
+    /// # fn f(builder: ConsumerBuilder) -> ConsumerBuilder {
+    /// // What a member knows of the groups it owns, and forgets with them.
+    /// let cache: Arc<Mutex<HashMap<PartitionId, HashMap<GroupKey, u64>>>> = Arc::default();
+    /// let (fill, empty) = (Arc::clone(&cache), cache);
+    /// builder
+    ///     .on_assigned(move |claims| {
+    ///         let mut cache = fill.lock().expect("no holder panicked");
+    ///         cache.extend(claims.iter().map(|claim| (claim.partition, HashMap::new())));
+    ///     })
+    ///     .on_revoked(move |claims| {
+    ///         let mut cache = empty.lock().expect("no holder panicked");
+    ///         for claim in claims {
+    ///             cache.remove(&claim.partition);
+    ///         }
+    ///     })
+    /// # }
+    /// ```
     pub fn on_assigned(mut self, hook: impl Fn(&[Claim]) + Send + Sync + 'static) -> Self {
         self.options.hooks.assigned = Some(Arc::new(hook));
         self
@@ -280,7 +322,8 @@ impl ConsumerBuilder {
         Ok(Consumer::new(engine, membership, subscription))
     }
 
-    /// Builds and runs; see [`Consumer::run`].
+    /// Builds and runs; see [`Consumer::run`]. To end it from outside, [`build`](Self::build) first
+    /// and keep the [`handle`](Consumer::handle).
     ///
     /// # Errors
     /// As [`build`](Self::build) and [`Consumer::run`].
