@@ -202,7 +202,12 @@ impl Producer {
         self.shared.stock.send(batch, bytes)
     }
 
-    /// Resolves when nothing that was sent before the last look is in flight any more.
+    /// Resolves once nothing that was sent through this producer or a clone is in flight: every
+    /// record has its outcome, which its own [`Sending`] tells. Sends that go on meanwhile are
+    /// waited for too.
+    ///
+    /// # Cancel safety
+    /// Dropping the future stops the waiting, nothing else.
     pub fn flush(&self) -> impl Future<Output = ()> + Send + use<> {
         let stock = Arc::clone(&self.shared.stock);
         async move { stock.settled().await }

@@ -29,6 +29,9 @@ pub struct Record {
 
 impl Record {
     /// A record of the group `key`, without headers; its timestamp is set when it is sent.
+    ///
+    /// The payload is taken over without a copy: a `Vec<u8>`, a `String`, a `Bytes`, or what lives
+    /// for ever. What is only borrowed is copied by the caller: `payload.to_vec()`.
     pub fn new(key: impl Into<GroupKey>, payload: impl Into<Bytes>) -> Self {
         Self::from_parts(Some(key.into()), Some(payload.into()), Headers::default(), None)
     }
