@@ -214,6 +214,20 @@ fn flush_waits_for_everything_in_flight() {
 }
 
 #[test]
+fn records_without_a_single_byte_are_bounded_and_waited_for_like_others() {
+    let log = Slow::new(MemoryLog::new(1));
+    let producer = Producer::builder(log.clone()).bytes_in_flight_max(2).build();
+    let _sends: Vec<_> = (0..3).map(|_| producer.send(Record::new("", ""))).collect();
+    assert_eq!(log.in_flight(), 2, "the third waits");
+    let mut flush = pin!(producer.flush());
+    for _ in 0..3 {
+        assert!(poll_once(flush.as_mut()).is_pending());
+        log.write_one();
+    }
+    assert!(matches!(poll_once(flush.as_mut()), Poll::Ready(())));
+}
+
+#[test]
 fn every_record_gets_a_timestamp_and_keeps_its_own() {
     let log = MemoryLog::new(1);
     let producer = Producer::new(log.clone());

@@ -77,9 +77,9 @@ impl ProducerBuilder {
         self
     }
 
-    /// Bytes in flight (key + payload + headers) over all clones; 16 MiB by default. At the bound
-    /// further sends wait for their turn, in the order of the calls. A single record larger than
-    /// the bound is sent when nothing else is in flight.
+    /// Bytes in flight (key + payload + headers, one byte a record at least) over all clones; 16 MiB
+    /// by default. At the bound further sends wait for their turn, in the order of the calls. A
+    /// single record larger than the bound is sent when nothing else is in flight.
     pub const fn bytes_in_flight_max(mut self, bytes: u64) -> Self {
         self.bytes_max = bytes;
         self
@@ -194,7 +194,8 @@ impl Producer {
             Ok(partition) => partition,
             Err(error) => return Sending::refused(SendError::refused(record, error)),
         };
-        let bytes = record.size_bytes() as u64;
+        // One at least: what weighs nothing would be neither bounded nor waited for.
+        let bytes = record.size_bytes().max(1) as u64;
         let records = OneOrMany::One((partition, record));
         let stamp =
             self.shared.enlisted.map(|e| Stamp { producer: e.producer, epoch: e.epoch, base });
