@@ -109,7 +109,10 @@ impl Running {
             .error(ErrorKind::Exhausted)
             .in_partition(self.claim.partition)
             .at_offset(behind.copied().unwrap_or(self.offset))
-            .with_hint(format!("{failure} after {attempt} {times}"))
+            // The failure last: its cause follows in a chain of errors.
+            .with_hint(format!(
+                "nothing was skipped, it comes first in the next run; {failure} after {attempt} {times}"
+            ))
             .caused_by(failure.into_inner());
         match &self.group {
             Some(group) => error.in_group(group.clone()),
