@@ -31,6 +31,19 @@
 //! [`GroupExecutor`] decides what may run. Several members of a subscription share its partitions
 //! ([`LocalMembership`]).
 //!
+//! # Where to look
+//! | to | look at |
+//! |---|---|
+//! | send | [`Producer`], [`Record`], [`Receipt`], [`SendError`] |
+//! | handle | [`ConsumerBuilder`] (all settings, with their defaults), [`Turn`], [`Failure`], [`Retry`] |
+//! | write a loop of your own, `select!` | [`Deliveries`], [`Delivery`] |
+//! | end a run, look into it | [`Handle`], [`Summary`], [`Explain`], [`Warning`] |
+//! | know what went wrong | [`Error`], [`ErrorKind`] |
+//! | keep progress in your own database | [`OffsetStore`], [`Fence`] |
+//! | bring a log, a runtime, another order of things | [`Log`], [`Runtime`], [`Membership`], [`GroupExecutor`] |
+//!
+//! The rest is reached from these pages; most of it only a backend or an executor meets.
+//!
 //! # Guarantees
 //! - **Order.** A record's turn starts only after its predecessor in the group is finished.
 //! - **Independence.** A slow, failing or backing-off group delays only itself.
