@@ -325,6 +325,9 @@ impl ConsumerBuilder {
     /// Builds and runs; see [`Consumer::run`]. To end it from outside, [`build`](Self::build) first
     /// and keep the [`handle`](Consumer::handle).
     ///
+    /// # Cancel safety
+    /// As [`Consumer::run`].
+    ///
     /// # Errors
     /// As [`build`](Self::build) and [`Consumer::run`].
     pub async fn run<H, F, E>(self, handler: H) -> Result<Summary, Error>
@@ -339,6 +342,9 @@ impl ConsumerBuilder {
     /// Builds and runs inside this future, with a handler that may borrow; see
     /// [`Consumer::run_local`].
     ///
+    /// # Cancel safety
+    /// As [`Consumer::run_local`].
+    ///
     /// # Errors
     /// As [`build`](Self::build) and [`Consumer::run_local`].
     pub async fn run_local<H, F, E>(self, handler: H) -> Result<Summary, Error>
@@ -351,6 +357,9 @@ impl ConsumerBuilder {
     }
 
     /// Builds and runs a plain function on so many threads; see [`Consumer::run_blocking`].
+    ///
+    /// # Cancel safety
+    /// As [`Consumer::run_blocking`].
     ///
     /// # Errors
     /// As [`build`](Self::build) and [`Consumer::run_blocking`].

@@ -61,7 +61,17 @@ impl Handle {
     }
 
     /// Why a group is where it is: its head, what that is doing, since when, how often it was
-    /// tried. `None` when nothing of the group is waiting or running here.
+    /// tried. `None` when nothing of the group is waiting or running here. It is looked for where the
+    /// router of each log puts it; the first log that has something of it answers.
+    ///
+    /// ```
+    /// # fn f(handle: &procession_core::Handle) {
+    /// if let Some(why) = handle.explain("case-10011") {
+    ///     // "backing off for 63 ms more, 1200 ms so far, attempt 2, at offset 14 of partition 0 …"
+    ///     println!("case-10011: {why}");
+    /// }
+    /// # }
+    /// ```
     #[must_use]
     pub fn explain(&self, group: impl Into<GroupKey>) -> Option<Explain> {
         let group = group.into();

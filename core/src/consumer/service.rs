@@ -38,6 +38,9 @@ impl Consumer {
 impl ConsumerBuilder {
     /// Builds and runs; see [`Consumer::run_service`].
     ///
+    /// # Cancel safety
+    /// As [`Consumer::run_service`].
+    ///
     /// # Errors
     /// As [`build`](Self::build) and [`Consumer::run_service`].
     pub async fn run_service<S>(self, service: S) -> Result<Summary, Error>
