@@ -177,7 +177,9 @@ fn a_refused_record_comes_back_whole() {
     let producer = Producer::new(log);
     let error = block_on(producer.send(record(5).with_header("name", "value"))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge);
-    let back = error.into_record().expect("refused, so it comes back");
+    let (back, error) = error.into_parts();
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+    let back = back.expect("refused, so it comes back");
     assert_eq!(back.headers().get("name"), Some(&b"value"[..]));
     assert_eq!(back.payload(), record(5).payload());
 }

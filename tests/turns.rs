@@ -187,8 +187,17 @@ fn a_delivery_of_several_records_may_be_acknowledged_in_part() {
         first.ack_first(3, Failure::transient("busy")).unwrap();
         let second = deliveries.next().await.unwrap().unwrap();
         assert_eq!((second.offset(), second.attempt()), (Offset::new(3), 2));
-        // All of them, said the other way.
+        // All of them, by a count that is one too high: the one that failed is not done.
         second.ack_first(3, Failure::transient("not at all")).unwrap();
+        let third = deliveries.next().await.unwrap().unwrap();
+        assert_eq!(
+            (third.offset(), third.records().len(), third.attempt()),
+            (Offset::new(5), 1, 2)
+        );
+        third.finish(Err::<(), _>(Failure::transient("busy").after_first(1))).unwrap();
+        let fourth = deliveries.next().await.unwrap().unwrap();
+        assert_eq!((fourth.offset(), fourth.attempt()), (Offset::new(5), 3));
+        fourth.ack().unwrap();
         assert!(deliveries.next().await.is_none());
     });
     assert_eq!(world.block_on(progress(&log, &store)).next, Offset::new(6));
@@ -253,6 +262,21 @@ fn a_global_order_over_several_partitions_is_refused() {
     let error = ConsumerBuilder::new("test", log, store).global_order().build().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.to_string().contains("one partition"), "{error}");
+}
+
+#[test]
+fn of_two_orders_the_later_call_counts_and_another_executor_takes_none_of_them() {
+    let (log, store) = (MemoryLog::new(2), MemoryStore::new());
+    let make = || ConsumerBuilder::new("test", log.clone(), store.clone());
+    assert!(make().global_order().order(Order::PerGroup).build().is_ok());
+    assert!(make().order(Order::PerGroup).global_order().build().is_err());
+    assert!(make().executor(procession::Chains::default()).build().is_ok());
+    let shaped =
+        [make().batch(2, ms(0)), make().order(Order::Unordered), make().group_interval(ms(1))];
+    for builder in shaped {
+        let error = builder.executor(procession::Chains::default()).build().unwrap_err();
+        assert!(error.to_string().contains("default executor"), "{error}");
+    }
 }
 
 #[test]

@@ -78,7 +78,8 @@ pub enum Committed {
 /// comes after the sync, never before.
 ///
 /// # Cancel safety
-/// A dropped `claim` or `commit` may or may not have happened; both may be repeated.
+/// A dropped `claim`, `commit` or `forget` may or may not have happened; all may be repeated. `list`
+/// changes nothing.
 ///
 /// # For implementors
 /// Each bullet is the name of a check in `procession-conformance`, `store_suite!`:
@@ -160,7 +161,8 @@ forward_store!(Arc<S>, Box<S>);
 /// claims again, above it.
 #[async_trait]
 pub trait Fence: Send + Sync {
-    /// From now on, refuse effects of `key` below `epoch`.
+    /// From now on, refuse effects of `key` below `epoch`. Dropped, it may or may not have happened;
+    /// it may be repeated.
     ///
     /// # Errors
     /// If the sink cannot be reached: the claim fails, no turn starts.

@@ -191,12 +191,13 @@ impl ConsumerBuilder {
     /// In which order records run; [`Order::PerGroup`] by default.
     pub const fn order(mut self, order: Order) -> Self {
         self.options.order = order;
+        self.options.global_order = false;
         self
     }
 
     /// Runs all records one after the other, in the one order there is: that of a log with a single
     /// partition. Refused when the consumer is built if there are more: nothing orders the records
-    /// of two partitions.
+    /// of two partitions. Of this and [`order`](Self::order), the later call counts.
     pub const fn global_order(mut self) -> Self {
         self.options.order = Order::PerPartition;
         self.options.global_order = true;
@@ -297,7 +298,9 @@ impl ConsumerBuilder {
         self
     }
 
-    /// Another executor than [`Chains`].
+    /// Another executor than [`Chains`]. [`budget`](Self::budget) and [`absent_key`](Self::absent_key)
+    /// are its own matter then; an order, a batch or an interval that is set here is refused when the
+    /// consumer is built, since it would do nothing.
     pub fn executor(mut self, executor: impl GroupExecutor + 'static) -> Self {
         self.executor = Some(Box::new(executor));
         self
@@ -321,6 +324,13 @@ impl ConsumerBuilder {
     /// [`Config`](crate::ErrorKind::Config) if a setting makes no sense.
     pub fn build(mut self) -> Result<Consumer, Error> {
         self.options.check(&self.subscription)?;
+        if self.executor.is_some() && self.options.shapes_chains() {
+            return Err(self.options.refusal(
+                &self.subscription.name,
+                "`order`, `batch` and `group_interval` are settings of the default executor; give \
+                 them to the one you pass to `executor`",
+            ));
+        }
         let executor = self.executor.take().unwrap_or_else(|| self.chains());
         let Self { mut subscription, store, membership, options, .. } = self;
         subscription.out_of_range = options.out_of_range;

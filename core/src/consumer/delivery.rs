@@ -56,6 +56,7 @@ impl Delivery {
     }
 
     /// The first `records` are done, the next one failed; the rest stays first in its group.
+    /// A count that covers all of them is cut to all but the last.
     ///
     /// # Errors
     /// If the verdict came [too late](Self#errors).

@@ -80,6 +80,9 @@ impl Failure {
     /// The first `records` of the turn are done; it is the next one that failed. For turns of
     /// [several records](super::ConsumerBuilder::batch): what is done never runs again, the rest
     /// stays at the head of its group, in order. Without this, none is done.
+    ///
+    /// A count that covers the whole turn is cut to all but the last record: a failure never
+    /// finishes the record that failed.
     #[must_use]
     pub const fn after_first(mut self, records: u32) -> Self {
         self.done = records;

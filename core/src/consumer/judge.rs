@@ -78,10 +78,8 @@ impl Running {
         kind: EndKind,
         random: &mut fastrand::Rng,
     ) -> Ended {
-        let terminal = failure.records_done().min(self.records);
-        if terminal == self.records {
-            return self.done();
-        }
+        // A failure never finishes the record that failed, however it was counted.
+        let terminal = failure.records_done().min(self.records.saturating_sub(1));
         // Only the head of a group was ever tried before.
         let attempt = if terminal == 0 { self.attempt } else { 1 };
         let back_off = (failure.class() == Class::Transient)

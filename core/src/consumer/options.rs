@@ -99,12 +99,20 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Whether anything is set that only the default executor knows.
+    pub(crate) fn shapes_chains(&self) -> bool {
+        let plain = (Order::default(), (1, Duration::ZERO), Duration::ZERO);
+        (self.order, self.batch, self.group_interval) != plain
+    }
+
+    pub(crate) fn refusal(&self, subscription: &str, hint: &'static str) -> Error {
+        let operation = format!("build a consumer of subscription \"{subscription}\"");
+        Error::new(ErrorKind::Config, operation).with_hint(hint)
+    }
+
     pub(crate) fn check(&self, subscription: &Subscription) -> Result<(), Error> {
         let Subscription { name, logs, .. } = subscription;
-        let refuse = |hint: &'static str| {
-            let operation = format!("build a consumer of subscription \"{name}\"");
-            Err(Error::new(ErrorKind::Config, operation).with_hint(hint))
-        };
+        let refuse = |hint: &'static str| Err(self.refusal(name, hint));
         let partitions: u64 = logs.iter().map(|log| u64::from(log.info().partitions.get())).sum();
         if self.global_order && partitions > 1 {
             return refuse(

@@ -203,6 +203,13 @@ impl SendError {
         self.record.map(|record| *record)
     }
 
+    /// Both at once, for a loop that judges the error and sends the record again. The record is there
+    /// as in [`into_record`](Self::into_record).
+    #[must_use]
+    pub fn into_parts(self) -> (Option<Record>, Error) {
+        (self.record.map(|record| *record), self.error)
+    }
+
     /// The record, if it was refused.
     #[must_use]
     pub fn record(&self) -> Option<&Record> {
