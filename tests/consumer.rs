@@ -152,7 +152,8 @@ fn exhausted_attempts_stop_the_run_with_an_error_that_names_everything() {
     assert_eq!(error.offset(), Some(Offset::new(14)));
     let text = error.to_string();
     assert!(
-        text.contains("8 attempts; mend the cause and run again")
+        text.contains("nothing was skipped")
+            && text.ends_with("transient failure after 8 attempts")
             && text.contains("\"test\"")
             && text.contains("g4"),
         "{text}"

@@ -109,9 +109,9 @@ impl Running {
             .error(ErrorKind::Exhausted)
             .in_partition(self.claim.partition)
             .at_offset(behind.copied().unwrap_or(self.offset))
+            // The failure last: its cause follows in a chain of errors.
             .with_hint(format!(
-                "{failure} after {attempt} {times}; mend the cause and run again: this record \
-                 comes first in its group"
+                "nothing was skipped, it comes first in the next run; {failure} after {attempt} {times}"
             ))
             .caused_by(failure.into_inner());
         match &self.group {
