@@ -158,7 +158,6 @@ fn a_backup_while_segments_are_removed_is_whole_or_says_so() {
     let log = options(&disk).retain_bytes(0).open_blocking().unwrap();
     let (mut next, key) = (0_u64, key(&log, "keeps", 0));
     finish(&log, &key, 0, &[]);
-    let mut trimmed = 0;
     for number in 0..20 {
         for _ in 0..300 {
             stored(&log, 0, "case", &format!("{next:0>1000}"));
@@ -179,7 +178,7 @@ fn a_backup_while_segments_are_removed_is_whole_or_says_so() {
             } else {
                 finish(&log, &key, next - 290, &[(next - 200, next - 20)]);
             }
-            trimmed += trim(&log).segments;
+            trim(&log);
             backup.join().unwrap()
         });
         match outcome {
@@ -211,6 +210,8 @@ fn a_backup_while_segments_are_removed_is_whole_or_says_so() {
             Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
         }
     }
+    // Some went by themselves.
+    let trimmed = log.shared().segments.all()[0].id() - 1;
     assert!(made > 0 && trimmed > 20, "no evidence: {made} made, {trimmed} trimmed");
 }
 

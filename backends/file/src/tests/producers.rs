@@ -69,7 +69,8 @@ fn a_repeat_gets_its_first_receipt_after_rolls_crashes_and_reopens() {
         }
         let last_only = disk_of(&image(&disk));
         let log = options(&last_only).retain_bytes(0).open_blocking().unwrap();
-        assert!(trim(&log).segments as usize >= segments - 1);
+        // Some may have gone by themselves since the open.
+        trim(&log);
         assert_eq!(log.shared().segments.all().len(), 1);
         if clean {
             block_on(log.close()).unwrap();

@@ -219,6 +219,8 @@ fn readers_of_removed_segments_get_their_records_or_are_told() {
         }
     });
     assert!(read > 100, "{read} read, {told} told");
+    // The chores may be behind.
+    trim(&log);
     assert!(segment_files(&disk).len() < 6);
 }
 
