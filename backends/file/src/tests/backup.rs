@@ -35,10 +35,13 @@ fn a_backup_under_appends_and_commits_is_a_prefix_with_progress_that_fits() {
         let stop = Stop(&over);
         scope.spawn(|| {
             for i in 0.. {
-                if over.load(Ordering::SeqCst) {
+                // One more when it is over: whoever waits for the next record is woken, and sees
+                // that it is over.
+                let last = over.load(Ordering::SeqCst);
+                block_on(producer.send(record("case-7", &format!("{i:0>700}")))).unwrap();
+                if last {
                     break;
                 }
-                block_on(producer.send(record("case-7", &format!("{i:0>700}")))).unwrap();
             }
         });
         scope.spawn(|| {
