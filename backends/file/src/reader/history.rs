@@ -1,5 +1,6 @@
 //! Following a group's chain backwards.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -76,20 +77,61 @@ impl Reader {
             Some(offset) if offset < end => return Ok(Step::At(offset)),
             // The newest is on its way to the disk: the newest before it is in the segments.
             Some(_) => {}
-            None => return Ok(Step::End(self.without_records())),
+            None => return self.unknown(hash, wanted),
         }
         let segments = self.shared.segments.all();
         for (number, segment) in segments.iter().enumerate().rev() {
-            let sealed = number + 1 < segments.len();
-            let found = match self.indexed(segment, sealed, hash, wanted)? {
+            let above = segments.get(number + 1).map(|above| above.id());
+            // What is below a gap is not the newest if there was anything in the gap.
+            let id = segment.id();
+            if self.may_be_in(id + 1..above.unwrap_or(0), hash, wanted)? {
+                return Ok(Step::End(HistoryEnd::Trimmed));
+            }
+            let found = match self.indexed(segment, above.is_some(), hash, wanted)? {
                 Some(found) => found,
-                None => self.scanned(segment, wanted)?,
+                None => match self.scanned(segment, wanted) {
+                    Ok(found) => found,
+                    // It became a gap, or the beginning.
+                    Err(Failed::Removed) if self.may_be_in(id..id + 1, hash, wanted)? => {
+                        return Ok(Step::End(HistoryEnd::Trimmed));
+                    }
+                    Err(Failed::Removed) => None,
+                    Err(Failed::Error(error)) => return Err(error),
+                },
             };
             if let Some(offset) = found {
                 return Ok(Step::At(offset));
             }
         }
         Ok(Step::End(self.without_records()))
+    }
+
+    /// The end of a group that the log does not know. It knows those in gaps by their indexes.
+    fn unknown(&self, hash: u64, wanted: &PageWanted) -> Result<Step, Error> {
+        for pair in self.shared.segments.all().windows(2) {
+            if self.may_be_in(pair[0].id() + 1..pair[1].id(), hash, wanted)? {
+                return Ok(Step::End(HistoryEnd::Trimmed));
+            }
+        }
+        Ok(Step::End(self.without_records()))
+    }
+
+    /// Whether removed segments may have held the group: false only if the index of each of them is
+    /// there and says so.
+    fn may_be_in(&self, ids: Range<u64>, hash: u64, wanted: &PageWanted) -> Result<bool, Error> {
+        let (folder, log) = (&self.shared.folder, self.shared.log);
+        let partitions = self.shared.info.partitions.get() as usize;
+        for id in ids {
+            let path = folder.index(id);
+            let fail = |e| system(self.operation(), &path, e);
+            let read = index::read_orphan(&folder.disk, &path, log, id, partitions);
+            let Some(groups) = read.map_err(fail)? else { return Ok(true) };
+            let found = groups.find(hash, wanted.partition.get(), wanted.key.as_ref());
+            if found.map_err(fail)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The end of a group that has no record here.
@@ -120,12 +162,8 @@ impl Reader {
     }
 
     /// The group's last record in a segment, by reading all of it.
-    fn scanned(&self, segment: &Arc<Segment>, wanted: &PageWanted) -> Result<Option<u64>, Error> {
-        let file = match self.open(segment) {
-            Ok(file) => file,
-            Err(Failed::Removed) => return Ok(None),
-            Err(Failed::Error(e)) => return Err(e),
-        };
+    fn scanned(&self, segment: &Arc<Segment>, wanted: &PageWanted) -> Result<Option<u64>, Failed> {
+        let file = self.open(segment)?;
         let mut blocks = Blocks::default();
         let mut scan = Scan::new(segment, &*file, &mut blocks, SegmentStart::of(segment));
         let mut last = None;
@@ -136,8 +174,8 @@ impl Reader {
             true
         });
         match walked {
-            Err(_) if self.is_gone(segment) => Ok(None),
-            Err(stop) => Err(self.stopped(stop, segment)),
+            Err(_) if self.is_gone(segment) => Err(Failed::Removed),
+            Err(stop) => Err(self.stopped(stop, segment).into()),
             Ok(_) => Ok(last),
         }
     }

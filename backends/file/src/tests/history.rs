@@ -182,3 +182,77 @@ fn a_history_of_an_unknown_partition_or_a_closed_log_is_refused() {
     block_on(log.close()).unwrap();
     assert_eq!(block_on(history.next_page()).unwrap_err().kind(), ErrorKind::Closed);
 }
+
+/// A log of whose segments all but the first and the newest were removed by retention: record 0 is
+/// stuck. `below` is in the first, `both` in the first and the removed, `inside` in a removed one
+/// only.
+fn with_a_gap(disk: &MemoryDisk) -> FileLog {
+    let log = options(disk).retain_bytes(64 << 10).open_blocking().unwrap();
+    let key = key(&log, "s", 0);
+    block_on(log.store().claim(&key, Epoch::FIRST, Some(Offset::ZERO))).unwrap();
+    for group in ["stuck", "below", "both"] {
+        stored(&log, 0, group, "first");
+    }
+    super::support::fill(&log, 0, "filler", 2);
+    for group in ["inside", "both"] {
+        stored(&log, 0, group, "second");
+    }
+    super::support::fill(&log, 0, "filler", 4);
+    let end = block_on(log.ends(Position::End)).unwrap()[0].get();
+    finish(&log, &key, 0, &[(1, end)]);
+    trim(&log);
+    assert_eq!(segment_files(disk), [1, 7], "there is a gap");
+    // A reader sees a round when the next one begins.
+    stored(&log, 1, "proves", "what is before it");
+    log
+}
+
+/// Goal: a history never passes over a gap unseen, for whoever reads it. Method: real trims leave a
+/// gap; its groups are asked for by the writer and by readers, with the indexes of the gap and
+/// without.
+#[test]
+fn a_history_never_passes_over_a_gap_without_saying_so() {
+    let disk = MemoryDisk::new();
+    let log = with_a_gap(&disk);
+    let zero = Partition::new(0);
+    let first = ["first".to_owned()];
+    let expected: [(&str, &[String], HistoryEnd); 5] = [
+        ("below", &first, HistoryEnd::First),
+        ("stuck", &first, HistoryEnd::First),
+        ("both", &[], HistoryEnd::Trimmed),
+        ("inside", &[], HistoryEnd::Trimmed),
+        ("nobody", &[], HistoryEnd::First),
+    ];
+    for (group, records, end) in &expected {
+        let (found, ended, _) = all(log.history(*group).in_partition(zero));
+        assert_eq!((&payloads(&found)[..], ended), (*records, *end), "{group}, to the writer");
+    }
+    let reader = options(&disk).read_only().open_blocking().unwrap();
+    for (group, records, end) in &expected {
+        let (found, ended, _) = all(reader.history(*group).in_partition(zero));
+        assert_eq!((&payloads(&found)[..], ended), (*records, *end), "{group}, to a reader");
+    }
+    let (found, ended, _) = all(log.history("filler").in_partition(zero));
+    assert_eq!(ended, HistoryEnd::Trimmed);
+    let same = all(reader.history("filler").in_partition(zero));
+    assert_eq!((&found, ended), (&same.0, same.1));
+    drop(reader);
+    block_on(log.close()).unwrap();
+
+    // Without the indexes of the gap nobody knows what was in it.
+    let without: Vec<_> = image(&disk)
+        .into_iter()
+        .filter(|(path, _)| !(2..7).any(|id| path.ends_with(format!("{id:020}.idx"))))
+        .collect();
+    let disk = disk_of(&without);
+    let reader = options(&disk).read_only().open_blocking().unwrap();
+    for group in ["below", "both", "inside", "nobody"] {
+        let (found, ended, _) = all(reader.history(group).in_partition(zero));
+        assert_eq!((found.len(), ended), (0, HistoryEnd::Trimmed), "{group}, to a reader");
+    }
+    let log = open(&disk);
+    for group in ["both", "inside", "nobody"] {
+        let (found, ended, _) = all(log.history(group).in_partition(zero));
+        assert_eq!((found.len(), ended), (0, HistoryEnd::Trimmed), "{group}, to the writer");
+    }
+}
