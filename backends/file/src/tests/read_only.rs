@@ -12,12 +12,13 @@ use futures::executor::block_on;
 use procession_core::*;
 
 use super::support::*;
-use crate::disk::{Fault, FaultOp, MemoryDisk};
+use crate::disk::{Disk, Fault, FaultOp, MemoryDisk};
 use crate::format::batch::BATCH_HEADER;
 use crate::keeper::Keeper;
 use crate::options::Parts;
 use crate::progress::Request;
 use crate::reader::{Follower, Reader};
+use crate::segments::Folder;
 use crate::shared::Shared;
 use crate::worker::{Pace, Worker};
 use crate::{FileLog, FileReader, HistoryEnd};
@@ -456,4 +457,48 @@ fn damage_below_what_is_proven_ends_a_reader_with_corruption() {
     let skip = options(&disk_of(&image)).skip_corruption(true).read_only();
     let reader = skip.open_blocking().unwrap();
     assert_eq!(block_on(reader.ends(Position::End)).unwrap()[0], Offset::new(40));
+}
+
+/// Goal: a reader takes a gap for no damage, and a lost segment for no gap. Method: a log with a
+/// real gap, then one of its segments removed behind everybody's back: beside a reader that is open,
+/// and before one opens.
+#[test]
+fn a_reader_passes_gaps_and_takes_no_lost_segment_for_one() {
+    let disk = MemoryDisk::new();
+    let log = options(&disk).retain_bytes(192 << 10).open_blocking().unwrap();
+    let stuck = key(&log, "s", 0);
+    block_on(log.store().claim(&stuck, Epoch::FIRST, Some(Offset::ZERO))).unwrap();
+    fill(&log, 0, "case", 7);
+    let end = block_on(log.ends(Position::End)).unwrap()[0].get();
+    finish(&log, &stuck, 0, &[(1, end)]);
+    trim(&log);
+    let there = segment_files(&disk);
+    let gap = there.windows(2).position(|pair| pair[0] + 1 < pair[1]).expect("there is a gap");
+    let (first, last) = (there[gap + 1], *there.last().unwrap());
+    assert!(there[0] == 1 && first + 1 < last, "segments on both sides of the one to lose");
+    let expected = read_from(&log, 0, 0).unwrap();
+    block_on(log.close()).unwrap();
+
+    let mut reader = Stepped::open(&disk).unwrap();
+    reader.read();
+    let offsets: Vec<u64> = reader.seen.iter().map(|(_, offset, _)| *offset).collect();
+    assert!(offsets.iter().copied().eq(expected.iter().map(|stored| stored.offset.get())));
+    let gone = reader.passed.len() as u64;
+    assert_eq!(offsets.len() as u64 + gone, end, "what was not given is what was removed");
+
+    let lost = first + 1;
+    disk.unlink(&Folder::new(Arc::new(disk.clone()), "/log".into(), 64 << 10).segment(lost))
+        .unwrap();
+    let says = |error: &Error| {
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        assert!(error.path().unwrap().ends_with(format!("{lost:020}.seg")), "{error}");
+        assert!(error.to_string().contains("not removed by retention"), "{error}");
+    };
+    says(&reader.follower.look().unwrap_err());
+    says(&Stepped::open(&disk).map(drop).unwrap_err());
+    // Whoever gives it up reads the rest.
+    let skip = options(&disk).skip_corruption(true).read_only().open_blocking().unwrap();
+    let want = Want { partition: Partition::new(0), from: Offset::ZERO, max: Budget::MAX };
+    let left = block_on(skip.read(&[want], Budget::MAX)).unwrap().remove(0).records;
+    assert!(!left.is_empty() && left.iter().all(|stored| expected.contains(stored)));
 }
