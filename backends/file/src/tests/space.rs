@@ -79,7 +79,12 @@ fn reads_commits_and_trims_go_on_when_a_stuck_subscription_has_filled_the_disk()
 #[test]
 fn a_log_without_a_spare_is_recovered_in_place_on_a_full_disk() {
     let mut cut = 0;
-    for seed in 0..20_u64 {
+    for seed in 0..200_u64 {
+        // What a cut leaves depends on how far the threads have come: twenty nearly always tear
+        // something, and none of the promises may rest on a run that tore nothing.
+        if seed >= 20 && cut > 0 {
+            break;
+        }
         let disk = MemoryDisk::new();
         let log = open(&disk);
         disk.space_left(Some(64 << 10));
